@@ -55,8 +55,10 @@ static void test_refused(void)
         {"[1]", "want an object on every line", ERR_INVALID},
         {"{\"prompt\":\"a\",\"chosen\":\"b\"}", "\"rejected\" is missing", ERR_INVALID},
         {"{\"prompt\":\"a\",\"rejected\":[]}", "\"chosen\" is missing", ERR_INVALID},
-        {"{\"chosen\":\"a\",\"rejected\":\"b\"}", "\"prompt\" is missing", ERR_INVALID},
-        {"{\"prompt\":\"a\",\"chosen\":[],\"rejected\":[]}", "are strings and lists", ERR_INVALID},
+        {"{\"chosen\":\"a\",\"rejected\":\"b\"}", "\"prompt\" is missing, and only lists",
+         ERR_INVALID},
+        {"{\"prompt\":\"a\",\"chosen\":[],\"rejected\":[]}", "\"prompt\" is a string beside lists",
+         ERR_INVALID},
         {"{\"prompt\":[],\"chosen\":\"a\",\"rejected\":\"b\"}", "are strings and lists",
          ERR_INVALID},
         {"{\"chosen\":[],\"rejected\":\"b\"}", "are strings and lists", ERR_INVALID},
@@ -131,6 +133,43 @@ static void test_divided(void)
 }
 
 #define SAYS(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
+
+/* Checks a prompt that is a string beside lists. It must be the last user's message with which both
+ * lists begin, and the prompt is then these messages. */
+static void test_string_beside_lists(void)
+{
+#define U(text) SAYS("user", text)
+#define A(text) SAYS("assistant", text)
+    static const struct {
+        const char *string, *chosen, *rejected, *prompt; /* NULL if the record is refused */
+    } row[] = {
+        {"q", U("q") "," A("x"), U("q") "," A("y"), U("q")},
+        {"q", U("q") "," A("x"), "{\"content\":\"q\",\"role\":\"user\"}," A("y"), NULL},
+        {"\\u00e9\\n\\\"", U("\\u00e9\\n\\\"") "," A("x"), U("\\u00e9\\n\\\"") " ," A("y"),
+         U("\\u00e9\\n\\\"")},
+        {"\\u00e9", U("\xc3\xa9") "," A("x"), U("\xc3\xa9") "," A("y"), U("\xc3\xa9")},
+        {"r", U("q") "," A("x") "," U("r") "," A("y"), U("q") "," A("x") ", " U("r"),
+         U("q") "," A("x") "," U("r")},
+        {"q", U("q") "," A("x") "," U("r") "," A("y"), U("q") "," A("x") ", " U("r"), NULL},
+        {"q", U("q") "," A("x"), U("q") "," A("x"), U("q") "," A("x")},
+        {"q", A("x"), A("y"), NULL},
+        {"q", A("q") "," A("x"), A("q") "," A("y"), NULL},
+        {"", U("q") "," A("x"), U("q") "," A("y"), NULL},
+        {"q", "{\"role\":\"user\",\"content\":[{}]}," A("x"),
+         "{\"role\":\"user\",\"content\":[{}]}," A("y"), NULL},
+    };
+    char line[512];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct preference p;
+        const int n = snprintf(line, sizeof line,
+                               "{\"rejected\":[%s],\"prompt\":\"%s\",\"chosen\":[%s]}",
+                               row[i].rejected, row[i].string, row[i].chosen);
+        const int rc = preference_parse(&p, line, (size_t)n, &e);
+        CHECK_MSG(rc == (row[i].prompt ? 0 : -1), "%zu: %s", i, rc ? e.text : line);
+        if (rc) CHECK_MSG(strstr(e.text, "leave it out (jq -c 'del(.prompt)')"), "%s", e.text);
+        if (!rc && row[i].prompt) CHECK_MSG(part_is(&p.prompt, row[i].prompt), "%zu", i);
+    }
+}
 
 static void model_files(const char *jinja)
 {
@@ -387,6 +426,7 @@ int main(void)
     RUN(test_text);
     RUN(test_refused);
     RUN(test_divided);
+    RUN(test_string_beside_lists);
     RUN(test_messages);
     RUN(test_earlier_turns);
     RUN(test_messages_refused);

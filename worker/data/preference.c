@@ -96,13 +96,15 @@ static int check_form(const struct preference *p, struct err *e)
                 "the member \"%s\" is missing: a preference has \"prompt\", \"chosen\" and "
                 "\"rejected\"",
                 preference_words[i]);
-    if (a[ANSWER_CHOSEN].list == a[ANSWER_REJECTED].list &&
-        (p->prompt.at ? p->prompt.list == a->list : a->list))
-        return 0;
-    if (!p->prompt.at && !a[ANSWER_CHOSEN].list && !a[ANSWER_REJECTED].list)
+    /* divide_beside checks a prompt that is a string beside lists */
+    if (a[ANSWER_CHOSEN].list && a[ANSWER_REJECTED].list) return 0;
+    const bool texts = !a[ANSWER_CHOSEN].list && !a[ANSWER_REJECTED].list;
+    if (texts && p->prompt.at && !p->prompt.list) return 0;
+    if (texts && !p->prompt.at)
         return err_set(e, ERR_INVALID,
-                       "the member \"prompt\" is missing: only lists of messages are divided into "
-                       "prompt and answer");
+                       "the member \"prompt\" is missing, and only lists of messages are divided "
+                       "into prompt and answer: write the text with which both answers begin as "
+                       "\"prompt\", and leave it out of \"chosen\" and \"rejected\"");
     return err_set(
         e, ERR_INVALID,
         "\"prompt\", \"chosen\" and \"rejected\" are strings and lists: write all of them "
@@ -159,6 +161,58 @@ static void divide(struct preference *p)
     skip_messages(&a[1], m);
 }
 
+/* Reads the message that begins at j->p. If it is a user's, sets *said to whether its content is
+ * `text`. Overwrites the content. */
+static void read_message(struct jread *j, char *line, const struct preference_part *text,
+                         bool *said)
+{
+    bool user = false, same = false;
+    jread_next(j);
+    while (jread_next(j) == J_KEY) {
+        const bool role = jread_is(j, "role"), content = jread_is(j, "content");
+        const enum jtok t = jread_next(j);
+        if (t == J_STRING && role) user = jread_is(j, "user");
+        if (t == J_STRING && content)
+            same = jread_unescape(j, line + (j->text - line)) == text->len &&
+                   !memcmp(j->text, text->at, text->len);
+        if (jread_skip(j) < 0) return;
+    }
+    if (user) *said = same;
+}
+
+/* Tells whether the last message of a user has the content `text`. Overwrites the messages. */
+static bool ends_with(const struct preference_part *messages, const struct preference_part *text)
+{
+    char *at = messages->at, *const end = at + messages->len;
+    bool said = false;
+    while (at < end) {
+        struct jread j;
+        jread_init(&j, at, (size_t)(end - at));
+        read_message(&j, at, text, &said);
+        at += j.p - at;
+        if (j.err.code != ERR_NONE) return false;
+        while (at < end && (blank(*at) || *at == ',')) at++;
+    }
+    return said;
+}
+
+/* Divides lists that stand beside a prompt that is a string. The string must be in the lists, too,
+ * as it is in data sets whose answers are whole conversations. */
+static int divide_beside(struct preference *p, struct err *e)
+{
+    const struct preference_part text = p->prompt;
+    char *const rejected = p->answer[ANSWER_REJECTED].at;
+    divide(p);
+    /* the prompt points into the other list, so this list's first messages may be overwritten */
+    const struct preference_part copy = {rejected,
+                                         (size_t)(p->answer[ANSWER_REJECTED].at - rejected), true};
+    if (ends_with(&copy, &text)) return 0;
+    return err_set(e, ERR_INVALID,
+                   "\"prompt\" is a string beside lists of messages, and not the last message of a "
+                   "user with which both lists begin: leave it out (jq -c 'del(.prompt)') if both "
+                   "begin with it, else write it as a list of messages");
+}
+
 int preference_parse(struct preference *p, char *line, size_t n, struct err *e)
 {
     struct jread j;
@@ -174,6 +228,8 @@ int preference_parse(struct preference *p, char *line, size_t n, struct err *e)
     while (j.err.code == ERR_NONE && t > J_END) t = jread_next(&j);
     if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
     if (check_form(p, e)) return -1;
+    const bool lists = p->answer[ANSWER_CHOSEN].list;
+    if (lists && p->prompt.at && !p->prompt.list) return divide_beside(p, e);
     if (!p->prompt.at) divide(p);
     return 0;
 }

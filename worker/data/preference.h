@@ -4,7 +4,9 @@
  * The record has a prompt, a chosen answer and a rejected answer. All three are strings, or all
  * three are lists of messages. If the answers are lists, the prompt may be missing. In that case it
  * is the messages with which both lists begin. Two messages are equal if they have the same JSON
- * tokens in the same order; space between the tokens does not count. */
+ * tokens in the same order; space between the tokens does not count. A prompt beside lists may be a
+ * string, too, if it is the content of the last user's message with which both lists begin; the
+ * lists are then divided as if it were missing. */
 #ifndef SEQD_DATA_PREFERENCE_H
 #define SEQD_DATA_PREFERENCE_H
 
