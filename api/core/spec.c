@@ -115,7 +115,7 @@ const struct field spec_fields[] = {
     INT("data.height", data.height, 1, 65536, 0, ALL, "latents: rows of the largest sample, in latents."),
     INT("data.width", data.width, 1, 65536, 0, ALL, "latents: columns of the largest sample, in latents."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
-    ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "How documents fill sequences: concat, end to end, then cut; best_fit, whole documents; none, a sequence for each. A score takes concat or best_fit, embed concat or none."),
+    ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "How documents fill sequences: concat, end to end, then cut; best_fit, whole documents; none, a sequence for each; default: concat, and best_fit with objective.type dpo. A score takes concat or best_fit, embed concat or none."),
     ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked. A score takes auto or split, which are one there, embed auto or error, which are one, or truncate."),
     ENUM("data.loss_on", data.loss_on, loss_on_words, LOSS_ON_AUTO, TRAINING, "What is learnt: all; completion: what follows the prompt; assistant: the assistant's turns of conversations; auto: those of conversations, and all of the rest."),
     INT("eval.seq_len", eval.seq_len, 1, JOB_MAX_SEQ, 0, TRAINING, "Tokens of an evaluation's windows, in every stage; at most the longest stage's; default: data.seq_len."),

@@ -391,6 +391,7 @@ static int read_member(struct spec_reader *r, const char *path, const json_t *v)
         if (check_kind(r, path, f->kinds)) return -1;
         if (!strcmp(path, "train.global_batch")) r->has_batch = true;
         if (!strcmp(path, "sampling.max_tokens")) r->has_max_tokens = true;
+        if (!strcmp(path, "data.packing")) r->has_packing = true;
         if (!strcmp(path, "adapter.type")) r->s->adapter.said |= ADAPTER_SAID_TYPE;
         if (!strcmp(path, "adapter.rslora")) r->s->adapter.said |= ADAPTER_SAID_RSLORA;
         if (!strcmp(path, "adapter.dropout")) r->s->adapter.said |= ADAPTER_SAID_DROPOUT;
@@ -482,6 +483,8 @@ static int settle(struct spec_reader *r)
     if (r->form == JSON_STORED) return 0;
     if (check_name(r) || check_paths(r)) return -1;
     bound_tokens(r);
+    /* the default cuts documents, and answers must be whole */
+    if (job_learns_pairs(s) && !r->has_packing) s->data.packing = PACKING_BEST_FIT;
     int n = (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.passes > 0);
     if (n > 1)
         return err_field(

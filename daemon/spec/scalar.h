@@ -16,7 +16,7 @@
 struct spec_reader {
     struct job_spec *s;
     enum json_form form;
-    bool has_batch, has_batch_tokens, has_max_tokens;
+    bool has_batch, has_batch_tokens, has_max_tokens, has_packing;
     int64_t batch_tokens;
     struct hardware *hardware; /* NULL if the text is that of a job, which has no hardware */
     const json_t *config;      /* model.config */

@@ -53,6 +53,33 @@ static int read_text(const char *text, struct err *e)
     return family_check(&s, e);
 }
 
+/* Checks that whole documents are packed if a job that learns preferences does not say how, and
+ * that a packing that it sets stays. In a stored spec a missing packing is the default of the
+ * table. */
+static void test_packing_of_pairs(void)
+{
+#define PAIRS(type, more)                                                                          \
+    "{\"kind\":\"train\"," CONFIG                                                                  \
+    ",\"data\":{\"train\":[{\"path\":\"a.jsonl\"}],\"seq_len\":256" more                           \
+    "},\"train\":{\"steps\":5},\"objective\":{\"type\":\"" type "\"}}"
+    static const struct {
+        const char *text;
+        int packing;
+    } v[] = {{PAIRS("dpo", ""), PACKING_BEST_FIT},
+             {PAIRS("dpo", ",\"packing\":\"none\""), PACKING_NONE},
+             {PAIRS("auto", ""), PACKING_CONCAT},
+             {PAIRS("causal_lm", ""), PACKING_CONCAT}};
+    struct err e;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        CHECK_MSG(!read_text(v[i].text, &e), "%s", e.text);
+        CHECK_MSG(s.data.packing == v[i].packing, "case %zu: %d", i, s.data.packing);
+    }
+    const char *said = PAIRS("dpo", ",\"packing\":\"concat\"");
+    CHECK(read_text(said, &e) && strstr(e.text, "data.packing \"concat\" cuts answers"));
+    CHECK(!json_spec_read(v[0].text, strlen(v[0].text), JSON_STORED, &s, &e));
+    CHECK(s.data.packing == PACKING_CONCAT);
+}
+
 static void test_short_spec(void)
 {
     struct err e;
@@ -738,6 +765,7 @@ int main(void)
     json_init();
     RUN(test_out_of_memory); /* first, because it forks */
     RUN(test_short_spec);
+    RUN(test_packing_of_pairs);
     RUN(test_unsaid);
     RUN(test_kinds);
     RUN(test_unsaid_tokens);

@@ -19,7 +19,7 @@ seqd_start || { lib_end; exit 1; }
 
 spec() { # STEPS EVERY MORE: a training of pairs with a checkpoint after every EVERY steps
     printf '{"kind": "train", "model": {"config": %s}, "adapter": {"type": "lora", "rank": 4}, "objective": {"type": "dpo"},
-        "data": {"train": [{"path": "pairs.jsonl"}], "seq_len": 256, "packing": "best_fit"}, "optim": {"lr": 1e-2},
+        "data": {"train": [{"path": "pairs.jsonl"}], "seq_len": 256}, "optim": {"lr": 1e-2},
         "train": {"steps": %d, "global_batch": 4}, "schedule": {"warmup_steps": 1}, "seed": 1,
         "checkpoint": {"every_steps": %d, "keep": 100}, %s}' "$LLAMA" "$1" "$2" "${3:-"\"resources\": {\"ranks\": 2}"}"
 }

@@ -19,7 +19,6 @@ static int check_sources(const struct job_spec *s, const char *name, const struc
                 "and rejected: leave it out",
                 member, key);
         if (src[i].format == DATA_JSONL) continue;
-        snprintf(field, sizeof field, "%s.%d", name, i);
         return err_field(e, ERR_INVALID, field,
                          "%s.format: objective.type \"dpo\" reads records with prompt, chosen and "
                          "rejected: give a jsonl file",
@@ -31,9 +30,10 @@ static int check_sources(const struct job_spec *s, const char *name, const struc
 static int check_data(const struct job_spec *s, struct err *e)
 {
     if (s->data.packing == PACKING_CONCAT)
-        return err_field(e, ERR_INVALID, "data.packing",
-                         "data.packing \"concat\" cuts answers, which objective.type \"dpo\" needs "
-                         "whole: set it to best_fit, or to none for a sequence for each pair");
+        return err_field(
+            e, ERR_INVALID, "data.packing",
+            "data.packing \"concat\" cuts answers, which objective.type \"dpo\" needs "
+            "whole: leave it out for best_fit, or set it to none for a sequence for each pair");
     if (s->data.overlong == OVERLONG_SPLIT || s->data.overlong == OVERLONG_TRUNCATE)
         return err_field(
             e, ERR_INVALID, "data.overlong",
