@@ -111,10 +111,17 @@ bool container_is_text(const char *path)
     return listed(texts, suffix) || all_listed(suffix);
 }
 
-/* Shortens the name of a file that has no room in a sentence twice. */
+static bool of_upload(const char *file)
+{
+    return !strncmp(file, "upload:", 7);
+}
+
+/* Shortens the name of a file that has no room in a sentence twice. A command cannot name a file of
+ * an upload. */
 static const char *short_of(const char *file)
 {
     const char *slash = strrchr(file, '/');
+    if (of_upload(file)) return "FILE";
     return strlen(file) < 60 ? file : slash && strlen(slash) < 60 ? slash + 1 : "FILE";
 }
 
@@ -123,8 +130,9 @@ static const char *short_of(const char *file)
 static void push_line(const char *file, char *out, size_t size)
 {
     const size_t plain = strcspn(file, "*?[");
-    const bool upload = !strncmp(file, "upload:", 7);
-    const char *then = file[plain] ? "paths then begin with" : "path then is";
+    const bool upload = of_upload(file);
+    const char *then = file[plain] ? "paths then begin with upload:NAME/"
+                                   : "path then is upload:NAME/FILE";
     char dir[60] = ".";
     size_t n = plain;
     while (n && file[n - 1] != '/') n--;
@@ -132,10 +140,7 @@ static void push_line(const char *file, char *out, size_t size)
     if (n >= sizeof dir) snprintf(dir, sizeof dir, "DIR");
     if (n && n < sizeof dir) snprintf(dir, sizeof dir, "%.*s", (int)n, file);
     if (upload) snprintf(dir, sizeof dir, "DIR");
-    snprintf(out, size, "seqctl push --convert %s%s, the %s upload:NAME",
-             file[plain] ? dir
-             : upload    ? "FILE"
-                         : short_of(file),
+    snprintf(out, size, "seqctl push --convert %s%s, the %s", file[plain] ? dir : short_of(file),
              upload ? " on your machine" : "", then);
 }
 
@@ -163,8 +168,17 @@ static void fill(const char *convert, const char *file, char *out, size_t size)
 int container_refuse(const struct container *c, const char *field, const char *file,
                      const char *instead, struct err *e)
 {
-    char line[320];
-    fill(c->convert, file, line, sizeof line);
-    return err_field(e, ERR_INVALID, field, "%s%s%.150s is %s, which is not read: convert it: %s%s",
-                     field, *field ? ": " : "", file, c->name, line, instead);
+    char line[320], named[80], first[112] = "";
+    const char *known = file;
+    /* the commands that unpack a file, and push --convert, tell its format by its suffix */
+    if (strstr(c->convert, "PUSH") && !listed(c->suffix, container_suffix(file))) {
+        snprintf(named, sizeof named, "%.60s%.*s", short_of(file), (int)strcspn(c->suffix, " "),
+                 c->suffix);
+        snprintf(first, sizeof first, "name it %s, then ", named);
+        known = named;
+    }
+    fill(c->convert, known, line, sizeof line);
+    return err_field(e, ERR_INVALID, field,
+                     "%s%s%.150s is %s, which is not read: convert it: %s%s%s", field,
+                     *field ? ": " : "", file, c->name, first, line, instead);
 }

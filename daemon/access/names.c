@@ -43,6 +43,11 @@ static int resolve(struct job_spec *s, const struct spec_path *p, const struct n
         return err_field(e, ERR_INVALID, field,
                          "%s: there is no complete upload \"%s\" of %s: seqctl push brings it",
                          field, name, who->user);
+    if (p->source && !strchr(text, '/'))
+        return err_field(e, ERR_INVALID, field,
+                         "%s: upload:%s is a directory, even if one file was pushed: name its "
+                         "files, as upload:%s/*.jsonl",
+                         field, text, text);
     const int n = snprintf(path, sizeof path, "%s/%s", uploads_files(names->uploads), text);
     if (n >= (int)sizeof path || spec_intern(s, path, (size_t)n, p->ref))
         return err_field(e, ERR_TOO_LARGE, field, "%s: the path is too long", field);

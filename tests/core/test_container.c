@@ -24,17 +24,19 @@ static void test_containers(void)
     static const char *const rows[][2] = {
         {"a.parquet", "seqctl push --convert a.parquet"},
         {"/d/a.parquet", "convert it: seqctl push --convert /d/a.parquet, "
-                         "the path then is upload:NAME"},
+                         "the path then is upload:NAME/FILE"},
         {"shards/*.parquet", "seqctl push --convert shards, the "
-                             "paths then begin with upload:NAME"},
+                             "paths then begin with upload:NAME/"},
         {"d/s*/x.parquet", "seqctl push --convert d, the paths"},
         {"/*.parquet", "seqctl push --convert /, the paths"},
         {"*.parquet", "seqctl push --convert ., the paths"},
         {"upload:n/a.parquet", "seqctl push --convert FILE on your "
-                               "machine, the path then is upload:"},
+                               "machine, the path then is upload:NAME/FILE"},
+        {"upload:n/a.jsonl.gz", "convert it: gunzip FILE, or seqctl push --convert FILE on your "},
+        {"upload:n/a.zip", "convert it: unzip FILE"},
         {"upload:n/*.parquet", "seqctl push --convert DIR on your "},
         {"a.jsonl.gz", "gunzip a.jsonl.gz, or seqctl push --convert "
-                       "a.jsonl.gz, the path then is upload:NAME"},
+                       "a.jsonl.gz, the path then is upload:NAME/FILE"},
         {"a.jsonl.zst", "zstd -d a.jsonl.zst, or seqctl push --con"},
         {"a.tgz", "tar -xzf a.tgz"},
         {"d/a.json", "jq -c '.[]' d/a.json > d/a.json.jsonl"},
@@ -63,6 +65,25 @@ static void test_containers(void)
     strcpy(name + 300, "/*.zst");
     CHECK(container_refuse(container_by_suffix(name), "data.train.0.path", name, "", &e) == -1);
     CHECK(strstr(e.text, "seqctl push --convert DIR, ") && strlen(e.text) < sizeof e.text - 1);
+}
+
+/* Checks a file whose bytes are those of a container and whose suffix is not. Programs that unpack
+ * it go by the suffix. */
+static void test_other_suffix(void)
+{
+    static const char *const rows[][3] = {
+        {"\x1f\x8b\x08", "/d/a.jsonl",
+         "name it /d/a.jsonl.gz, then gunzip /d/a.jsonl.gz, or seqctl push --convert "
+         "/d/a.jsonl.gz,"},
+        {"PAR1", "a.txt", "name it a.txt.parquet, then seqctl push --convert a.txt.parquet,"},
+        {"\x1f\x8b\x08", "/d/a.jsonl.gz", "convert it: gunzip /d/a.jsonl.gz, or"},
+        {"PK\3\4", "a.jsonl", "convert it: unzip a.jsonl"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err e = {0};
+        const struct container *c = container_by_bytes(rows[i][0], strlen(rows[i][0]));
+        CHECK(c && container_refuse(c, "", rows[i][1], "", &e) == -1);
+        CHECK_MSG(strstr(e.text, rows[i][2]), "%s", e.text);
+    }
 }
 
 static void test_bytes(void)
@@ -132,6 +153,7 @@ int main(void)
 {
     RUN(test_suffixes);
     RUN(test_containers);
+    RUN(test_other_suffix);
     RUN(test_bytes);
     RUN(test_remote);
     return test_done("container");

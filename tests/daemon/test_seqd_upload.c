@@ -566,6 +566,10 @@ static void test_in_specs(void)
     CHECK_MSG(strstr(reply, want), "%s", reply);
     /* a path of an upload may be a glob, like any other path */
     CHECK(submit_with("upload:in/*.txt", "") == 201);
+    CHECK(submit_with("upload:in", "") == 400);
+    CHECK_MSG(strstr(reply, "upload:in is a directory, even if one file was pushed: name its "
+                            "files, as upload:in/*.jsonl"),
+              "%s", reply);
     static const char *const bad[] = {"upload:",   "upload:none/x", "upload:in/../../x",
                                       "upload:/x", "upload:in//x",  "upload:.."};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

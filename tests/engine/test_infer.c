@@ -562,8 +562,9 @@ static void test_prompts(void)
     for (int format = 0; format < DATA_FORMAT_N; format++) {
         put("gz.jsonl", "\037\213\010\0\n{}", 7);
         CHECK(read_prompts(&p, "gz.jsonl", format, &e) == -1 && e.code == ERR_INVALID);
-        CHECK_MSG(strstr(e.text, "gz.jsonl is a gzip file, which is not read: convert it: gunzip"),
-                  "%s", e.text);
+        CHECK_MSG(
+            strstr(e.text, "gz.jsonl is a gzip file, which is not read: convert it: name it "),
+            "%s", e.text);
         CHECK_STR(e.field, "input.path");
         CHECK(!p.text && !p.end);
     }

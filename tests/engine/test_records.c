@@ -211,7 +211,7 @@ static void test_not_text(void)
         size_t size;
         bool text; /* the file is refused as text, too */
     } rows[] = {
-        {"\x1f\x8b\x08\0abc", "r.jsonl is a gzip file, which is not read: convert it: gunzip", 7,
+        {"\x1f\x8b\x08\0abc", "r.jsonl is a gzip file, which is not read: convert it: name it ", 7,
          true},
         {"PAR1\x15\x04\x15", "is a Parquet file", 7, true},
         {"\xff\xfe{\0", "text in UTF-16, which is not read: convert it: iconv", 4, true},

@@ -26,7 +26,9 @@ int source_open(const char *root, const char *path, struct err *e)
     if (fstat(fd, &st) < 0) {
         err_errno(e, "stat %s", path);
     } else if (S_ISDIR(st.st_mode)) {
-        err_set(e, ERR_INVALID, "%s is a directory; name its files, for example %s/*.txt", path,
+        err_set(e, ERR_INVALID,
+                "%s is a directory: name its files, with /*.jsonl or another pattern "
+                "after its name",
                 path);
     } else if (!S_ISREG(st.st_mode)) {
         err_set(e, ERR_INVALID, "%s is not a regular file", path);
