@@ -24,12 +24,13 @@ static const char references[] =
     "without its adapter or by its first weights";
 static const char plain_pairs[] =
     "every token of an answer counts alike, and so does every pair of answers";
+#define OF_PAIRS ", which with objective.type dpo holds the prompt twice and both answers"
 static const char curves[] = "every training writes files for TensorBoard among its artifacts, and "
                              "seqctl metrics has all steps";
 static const char attention[] = "attention never holds its matrix: there is nothing to switch on";
 
 static const struct trade_word rows[] = {
-    {"qlora", "adapter.type", NULL, BLOCKS},
+    {"qlora", "adapter.type", NULL, " " BLOCKS},
     {"dora", NULL, dora},
     {"use_dora", NULL, dora},
     {"modules_to_save", "adapter.modules_to_save", NULL},
@@ -108,8 +109,8 @@ static const struct trade_word rows[] = {
     {"ld_alpha", NULL, plain_pairs},
     {"use_weighting", NULL, plain_pairs},
     {"padding_free", "data.packing", NULL},
-    {"load_in_4bit", "model.weights", NULL, "\"int4\""},
-    {"load_in_8bit", "model.weights", NULL, "\"int8\""},
+    {"load_in_4bit", "model.weights", NULL, " \"int4\""},
+    {"load_in_8bit", "model.weights", NULL, " \"int8\""},
     {"quantization", "model.weights", NULL},
     {"quantization_config", "model.weights", NULL},
     {"bnb_config", "model.weights", NULL},
@@ -164,12 +165,12 @@ static const struct trade_word rows[] = {
     {"max_iters", "train.steps", NULL},
     {"max_seq_length", "data.seq_len", NULL},
     {"max_seq_len", "data.seq_len", NULL},
-    {"max_length", "data.seq_len", NULL},
+    {"max_length", "data.seq_len", NULL, OF_PAIRS},
     {"max_model_len", "data.seq_len", NULL},
     {"block_size", "data.seq_len", NULL},
     {"context_length", "data.seq_len", NULL},
     {"sequence_len", "data.seq_len", NULL},
-    {"cutoff_len", "data.seq_len", NULL},
+    {"cutoff_len", "data.seq_len", NULL, OF_PAIRS},
     {"batch_size", "train.global_batch", NULL},
     {"train_batch_size", "train.global_batch", NULL},
     {"global_batch_size", "train.global_batch", NULL},

@@ -9,8 +9,9 @@ struct trade_word {
                         * version has no such field */
     const char *why;   /* if field is NULL, the reason why there is no field, as a clause;
                         * otherwise NULL */
-    const char *value; /* the value of the field, as JSON, and a field that belongs beside it; NULL
-                        * if the field has the value of the word */
+    const char *more;  /* text that follows the field's name in a sentence: the value of the field,
+                        * as JSON, and a field that belongs beside it, or a clause that says how
+                        * the field differs from the word; NULL if there is no such text */
 };
 
 /* Finds the word that is the last part of a path ("train.num_train_epochs"). A word with a dot must

@@ -114,8 +114,8 @@ int scalar_unknown(struct spec_reader *r, const char *path)
     if (r->form == JSON_STORED) return 0; /* the field belongs to a different version */
     const struct trade_word *known = trade_find(path);
     if (known && known->field)
-        return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s%s%s", path,
-                         known->field, known->value ? " " : "", known->value ? known->value : "");
+        return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s%s", path,
+                         known->field, known->more ? known->more : "");
     if (known)
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: it is not in this version: %s",
                          path, known->why);

@@ -248,6 +248,11 @@ static const char *const refused[][3] = {
      "hf download o/n"},
     {"{" BASE ",\"train\":{\"steps\":5,\"num_train_epochs\":1}}", "train.num_train_epochs",
      "seqd's is train.passes"},
+    {"{" BASE ",\"train\":{\"steps\":5,\"max_length\":512}}", "train.max_length",
+     "seqd's is data.seq_len, which with objective.type dpo holds the prompt twice and both "
+     "answers"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"objective\":{\"beta\":0.3}}", "objective.beta",
+     "objective.beta 0.3 goes with objective.type \"dpo\" alone"},
     {"{" BASE ",\"lora\":{\"r\":8}}", "lora", "seqd's is adapter.type"},
     {"{" BASE ",\"adapter\":{\"lora_r\":8}}", "adapter.lora_r", "seqd's is adapter.rank"},
     {"{" BASE ",\"qlora\":true}", "qlora", "seqd's is adapter.type \"lora\", with model.weights"},

@@ -103,7 +103,7 @@ static void test_trade(void)
     CHECK_STR(trade_find("train.Num-Train-Epochs")->field, "train.passes");
     CHECK_STR(trade_find("adapter.r")->field, "adapter.rank"); /* a word with a dot is a path */
     CHECK(!trade_find("r") && !trade_find("model.config.bias") && trade_find("adapter.bias")->why);
-    CHECK_STR(trade_find("model.load-in-4bit")->value, "\"int4\"");
+    CHECK_STR(trade_find("model.load-in-4bit")->more, " \"int4\"");
     CHECK(!trade_find("train.lorax") && !trade_find("lor") && !trade_find(""));
     CHECK(!spec_suggest("lora") && !spec_suggest("dpo") && !spec_suggest("fsdp"));
 }
