@@ -3,6 +3,7 @@
  * tests: needs golden */
 #include "tests/lib/adapter_train.h"
 #include "tests/lib/mutant.h"
+#include "worker/program/adapt.h"
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include "tests/lib/shapes.h"
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
+#include "worker/program/mlp.h"
 
 static struct family family;
 

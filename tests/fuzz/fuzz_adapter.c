@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "worker/family/family.h"
 #include "worker/hf/adapter.h"
+#include "worker/program/adapt.h"
 
 /* Neither of these is called, because the sink has no backend and no file of tensors is written. */
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,

@@ -11,6 +11,8 @@
 #include "api/core/err.h"
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
+#include "worker/program/adapt.h"
+#include "worker/program/mlp.h"
 #include "worker/program/rope.h"
 #include "worker/program/spread.h"
 

@@ -16,6 +16,7 @@
 #include "worker/family/family.h"
 #include "worker/hf/safetensors.h"
 #include "worker/hf/weights.h"
+#include "worker/program/adapt.h"
 
 static const char config_file[] = "adapter_config.json";
 static const char weights_file[] = "adapter_model.safetensors";

@@ -2,6 +2,7 @@
  * to the rows of the low rank, and never to A, B or their gradients. */
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
+#include "worker/program/adapt.h"
 
 /* A part's columns of the output, and its weights. */
 struct adapt_part {

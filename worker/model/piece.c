@@ -4,6 +4,7 @@
 
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
+#include "worker/program/mlp.h"
 
 struct mlp_walk {
     const struct piece_walk *w;

@@ -7,6 +7,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/rules.h"
+#include "worker/program/adapt.h"
 
 #define NAMES_SIZE  400
 #define TARGET_SIZE SPEC_TARGET_SIZE /* the names of weights are not longer */

@@ -11,6 +11,7 @@
 #include "worker/plan/placer.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
+#include "worker/program/mlp.h"
 #include "worker/program/op_rules.h"
 #include "worker/program/rope.h"
 

@@ -6,6 +6,7 @@
 #include "api/core/room.h"
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
+#include "worker/program/adapt.h"
 
 /* Returns the number of layers of a kind among the first n layers. */
 static int64_t layers_of(const struct model_shape *m, int kind, int64_t n)

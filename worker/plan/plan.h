@@ -27,77 +27,15 @@
 #include "api/core/rank.h"
 #include "worker/family/family.h"
 #include "worker/plan/axes.h"
+#include "worker/plan/counts.h"
+#include "worker/plan/param.h"
 #include "worker/plan/pipe.h"
 #include "worker/plan/shard.h"
 #include "worker/plan/zero.h"
+#include "worker/program/placement.h"
 
 struct job_spec;
 
-/* ---- parameters (worker/plan/param.c) -------------------------------------------------------- */
-
-/* A tensor of the flat parameter layout. The layout has every tensor of the model, with its name
- * in the checkpoint. The order is the order of the family's program: section `in`, the layers,
- * `out` (worker/family). For example, the layout of the Llama family is:
- *   embed_tokens; per layer input_layernorm, q|k|v, o, post_attention_layernorm, gate|up, down;
- * norm; lm_head unless tied. In this list, `|` joins tensors that have no gap between them, so
- * that one matrix product can use them together. Every other tensor starts at a multiple of 16
- * elements. Gradients and Adam's m and v have the same layout. Offsets and counts are in
- * elements. */
-struct param {
-    char name[64];      /* "model.layers.3.self_attn.q_proj.weight" */
-    int64_t rows, cols; /* cols is 0 if the tensor has one dimension, whose size is rows */
-    int64_t offset, count;
-    int64_t grad_offset; /* first element in the layout of gradients, if the tensor is trained */
-    bool decay;          /* weight decay applies (to matrices) */
-    enum init_id init;   /* distribution of its random weights */
-    /* As in struct weight: */
-    int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
-    bool transposed;
-    int32_t stack;
-    bool frozen; /* the tensor never has a gradient or weight decay */
-    /* The tensor has moments and a place in the layout of gradients. With train.freeze, frozen
-     * tensors have neither. The trained tensors of a bucket come first. Their gradients have the
-     * order and the distances of these tensors. */
-    bool trained;
-    bool adapter, saved;
-    bool of_ids;
-    int32_t n_fused;
-    int64_t fused[FUSED_PARTS];
-    int32_t n_dims;
-    int64_t dims[5];
-};
-/* Returns the number of elements of the flat buffer, including gaps. This is the offset of its
- * end, and a multiple of 16. */
-int64_t param_count(const struct model_shape *m);
-/* param_section returns the index of the first element of a bucket's weights. param_grad_section
- * returns the index of the first element of the bucket in the layout of gradients, which has only
- * the trained tensors. For the index after the last bucket, both return the end of the layout. */
-int64_t param_section(const struct model_shape *m, int bucket);
-int64_t param_grad_section(const struct model_shape *m, int bucket);
-/* Counts the tensors. */
-int param_tensors(const struct model_shape *m);
-/* Sets *first and *last to the tensors of a bucket (zero.h), whose indices are [*first, *last).
- * Bucket 0 is `in`, buckets 1 to L are the layers, and bucket L + 1 is `out`. */
-void param_range(const struct model_shape *m, int bucket, int *first, int *last);
-/* Writes the prefix of the names of a bucket's tensors, such as "model.layers.3.". p is the
- * bucket's program. */
-void param_prefix(const struct program *p, int bucket, char out[64]);
-/* Writes the name of the embedding's or the head's module, "model.embed_tokens", of a model of
- * text; the head's also if the job does not compute it. Returns false if the model has no head of
- * its own. */
-#define PARAM_MODULE_SIZE 128
-bool param_module(const struct model_shape *m, enum adapter_saves which,
-                  char out[PARAM_MODULE_SIZE]);
-/* Tells whether `name` is the module's name, or its last dotted parts. */
-bool param_is_named(const char *module, const char *name);
-/* Describes tensor i, 0 <= i < param_tensors. */
-void param_get(const struct model_shape *m, int i, struct param *out);
-/* Describes the tensors of a bucket. out must have room for PROG_WEIGHTS tensors. Returns the
- * number of tensors. If first is not NULL, sets *first to the index of the first tensor. A loop
- * over param_get would take quadratic time instead. */
-int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first);
-/* Describes the first max tensors. Returns the number of tensors of the model. */
-int param_list(const struct model_shape *m, struct param *out, int max);
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum plan_class {
@@ -600,17 +538,6 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
             struct plan *out, struct err *e);
 
-/* The traffic of rank `rank` in a held-out evaluation inside a training. Ring d runs windows d, d
- * + dp, ... forward, and sums their losses over its ranks. Then all ranks sum over rings, and
- * check that they have the same counts. With zero 3, all ranks fetch the weights of one forward
- * pass in each round. With pairs, a window counts as one pair (plan_met_pairs). */
-struct plan_eval {
-    /* S: number of tokens of a window; n_windows: number of windows of all rings */
-    int64_t S, n_windows;
-};
-int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
-                   const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
-
 /* Computes the buffers of attention over the sequence that are not items of every plan. If a
  * strategy has no attention, there are no buffers. */
 struct attention_need;
@@ -622,14 +549,6 @@ void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
 int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
                  int64_t micro_batches, struct plan *out, struct err *e);
 
-/* The traffic of the layers of rank `rank` in n_passes forward passes, each over S tokens. */
-struct plan_forward {
-    int64_t S, n_passes;
-};
-int plan_forward_comm(const struct model_shape *m, const struct plan *p, int rank,
-                      const struct plan_forward *x, struct comm_count out[PURPOSE_N],
-                      struct err *e);
-
 /* Tells whether gradients and losses are also summed over rings. This is true in jobs with a
  * backward pass. */
 bool plan_sums_rings(const struct plan *p);
@@ -639,38 +558,6 @@ bool plan_sums_rings(const struct plan *p);
 int plan_sum_ranks(const struct plan *p);
 int plan_sum_place(const struct plan *p, int rank);
 
-/* Computes the traffic of rank `rank` in a step (see plan_make), from the algorithm. With
- * parallel.zero 1 to 3 it differs between ranks whose shards differ. */
-void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
-               struct comm_count out[PURPOSE_N]);
-
-/* Corrects `out`, the traffic of any number of sequences, for one sequence whose documents are
- * known. The map of the documents decides how much is sent. sh is this rank's shard of that
- * sequence. */
-struct reach_map;
-void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
-                   const struct reach_map *map, struct comm_count out[PURPOSE_N]);
-
-/* Does the same as plan_met_comm, for a forward pass of the sequence without a backward pass. */
-void plan_met_forward(const struct model_shape *m, const struct plan *p, const struct shard *sh,
-                      const struct reach_map *map, struct comm_count out[PURPOSE_N]);
-
-/* The traffic of rank `rank` while the references of answers are computed
- * (worker/train/prefer_reference.h). A sample counts as one pair (plan_met_pairs). */
-struct plan_reference {
-    /* S: number of tokens of a sample; n_samples: number of samples of all rings; n_documents:
-     * number of references that are shared */
-    int64_t S, n_samples, n_documents;
-};
-int plan_reference_comm(const struct model_shape *m, const struct plan *p, int rank,
-                        const struct plan_reference *x, struct comm_count out[PURPOSE_N],
-                        struct err *e);
-
-/* Corrects `out`, the traffic of any number of sequences, for one sequence that has n pairs.
- * Without correction a sequence counts as one pair. `out` is of a rank that has the head. */
-#define PLAN_PAIRS_AT_ONCE 256 /* largest number of pairs whose sums one message has */
-void plan_met_pairs(const struct plan *p, int64_t n, struct comm_count out[PURPOSE_N]);
-
 /* Returns how many numbers ranks sum with the loss: the loss and, with pairs, the sums that
  * worker/train/prefer.h lists. */
 #define PLAN_PAIR_VALUES 5
@@ -678,28 +565,6 @@ static inline int plan_loss_values(const struct plan *p)
 {
     return p->pairs ? PLAN_PAIR_VALUES : 1;
 }
-
-/* Corrects `out` for a sample whose grid is known (diffusion): replaces one pass over the plan's
- * grid by one pass over `grid`. grid is the number of patches of a frame, and the number of
- * frames. */
-struct plan_pass {
-    int64_t grid[2];
-    bool forward; /* the pass has no backward */
-};
-void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
-                    const struct plan_pass *x, struct comm_count out[PURPOSE_N]);
-
-/* Adds to *out the traffic that only the weights cause in n forward passes with zero 3. */
-void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
-
-/* Computes the traffic of a training's proof before its first step, which is p->micro_batches
- * forward and backward passes whose gradients all ranks of a stage get. */
-void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
-                      struct comm_count out[PURPOSE_N]);
-
-/* Returns the traffic of each rank in one pass that decodes the next token of n sequences (all
- * layers). */
-struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks, int64_t n);
 
 /* Sets plan.reason from the other fields of the plan. plan_make and tests call it. */
 void plan_explain(const struct job_spec *spec, struct plan *p);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/assert.h"
+#include "worker/program/adapt.h"
 #include "worker/program/rule.h"
 
 static const char suffix[] = ".weight";

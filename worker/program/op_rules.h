@@ -9,6 +9,7 @@
 #ifndef SEQD_PROGRAM_OP_RULES_H
 #define SEQD_PROGRAM_OP_RULES_H
 
+#include "worker/program/placement.h"
 #include "worker/program/program.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/program/op_rules.h"
+#include "worker/program/placement.h"
 
 enum {
     ALIGN = 64, /* bytes; the same as MEM_ALIGN of api/core/mem.h */

@@ -1,5 +1,6 @@
 /* rule_adapt.c: the rule of ADAPT, which adds products of low rank to the output of a product. */
 #include "api/core/assert.h"
+#include "worker/program/adapt.h"
 #include "worker/program/rule.h"
 
 static const struct weight *down(const struct program *p, const struct op *op, int i)

@@ -13,6 +13,7 @@
  * compute the two values again. */
 #include <string.h>
 #include "api/core/assert.h"
+#include "worker/program/mlp.h"
 #include "worker/program/op_rules.h"
 
 struct scheduler {
