@@ -65,7 +65,9 @@ static void weigh(const struct shard *sh, float *weight, int64_t begin, int64_t 
     }
 }
 
-int prefer_sum_answers(struct prefer *p, const struct train_source *source, int64_t k, int n,
+/* Sums the nll of the answers of n pairs, from pair k on, over the ranks that hold them. n is at most
+ * PLAN_PAIRS_AT_ONCE. */
+static int sum_answers(struct prefer *p, const struct train_source *source, int64_t k, int n,
                        struct data_answer answer[][2], double *nll, struct err *e)
 {
     struct model *m = p->model;
@@ -77,6 +79,20 @@ int prefer_sum_answers(struct prefer *p, const struct train_source *source, int6
     }
     if (!m->holders || mutant_on(MUTANT_PAIR_LOCAL)) return 0;
     return comm_sum_f64(m->holders, PURPOSE_LOSS, nll, 2 * n, m->bounce, e);
+}
+
+int64_t prefer_each(struct prefer *p, const struct train_source *source,
+                    const struct prefer_visit *v, struct err *e)
+{
+    const int64_t n = source->targets(source->arg, p->model->batch.sample, e);
+    struct data_answer answer[PLAN_PAIRS_AT_ONCE][2];
+    double nll[2 * PLAN_PAIRS_AT_ONCE];
+    for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
+        const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
+        if (sum_answers(p, source, k, some, answer, nll, e)) return -1;
+        for (int i = 0; i < some; i++) v->pair(v->arg, answer[i], &nll[2 * i]);
+    }
+    return n;
 }
 
 /* Puts the sums of a pair together with its references. */
@@ -92,18 +108,21 @@ static struct prefer_pair pair_of(const struct prefer *p, const struct data_answ
     return pair;
 }
 
-/* Computes the loss of a pair, and gives its rows their factors. */
-static void weigh_pair(struct prefer *p, const struct data_answer a[2], const double nll[2],
-                       double value[PREFER_VALUES])
+/* Computes the loss of a pair, gives its rows their factors, and adds its numbers to the sums of the
+ * first rank that holds the sample. */
+static void weigh_pair(void *arg, const struct data_answer a[2], const double nll[2])
 {
+    struct prefer *p = arg;
     struct model *m = p->model;
     const struct prefer_pair pair = pair_of(p, a, nll);
-    double factor[2];
+    const bool counts = !m->rank && !m->tensor_rank;
+    double factor[2], value[PREFER_VALUES];
     prefer_loss(p->spec, &pair, value, factor);
     if (p->seen) p->seen(p->seen_arg, &pair);
     for (int j = 0; j < 2; j++)
         weigh(&m->sp.shard, m->batch.weight, a[j].pos, a[j].pos + a[j].length,
               factor[mutant_on(MUTANT_FACTOR_SHIFTED) ? 1 - j : j]);
+    for (int v = 0; counts && v < PREFER_VALUES; v++) p->sum[v] += value[v];
 }
 
 /* Injects MUTANT_PAIR_MEAN: divides the sums and the factors of a sample by its number of pairs. */
@@ -120,44 +139,37 @@ static int weigh_sample(void *arg, double *loss, struct err *e)
 {
     struct prefer *p = arg;
     struct model *m = p->model;
-    const int64_t n = p->source->targets(p->source->arg, m->batch.sample, e);
-    const bool counts = !m->rank && !m->tensor_rank; /* the first rank that holds the sample */
-    struct data_answer answer[PLAN_PAIRS_AT_ONCE][2];
-    double nll[2 * PLAN_PAIRS_AT_ONCE], value[PREFER_VALUES];
-    if (n < 0) return -1;
+    const struct prefer_visit visit = {weigh_pair, p};
     memset(m->batch.weight, 0, (size_t)m->sp.shard.T * sizeof *m->batch.weight);
     memset(p->sum, 0, sizeof p->sum);
-    for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
-        const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
-        if (prefer_sum_answers(p, p->source, k, some, answer, nll, e)) return -1;
-        for (int i = 0; i < some; i++) {
-            weigh_pair(p, answer[i], &nll[2 * i], value);
-            for (int v = 0; counts && v < PREFER_VALUES; v++) p->sum[v] += value[v];
-        }
-    }
+    const int64_t n = prefer_each(p, p->source, &visit, e);
+    if (n < 0) return -1;
     mutate(p, n);
     *loss = p->sum[PREFER_LOSS];
     return 0;
 }
 
+struct score {
+    const struct prefer *p;
+    double *sum;
+};
+
+static void score_pair(void *arg, const struct data_answer a[2], const double nll[2])
+{
+    const struct score *s = arg;
+    const struct prefer_pair pair = pair_of(s->p, a, nll);
+    double value[PREFER_VALUES], factor[2];
+    prefer_loss(s->p->spec, &pair, value, factor);
+    for (int v = 0; v < PREFER_VALUES; v++) s->sum[v] += value[v];
+}
+
 int prefer_score(struct prefer *p, const struct train_source *source, double sum[PREFER_VALUES],
                  struct err *e)
 {
-    const int64_t n = source->targets(source->arg, p->model->batch.sample, e);
-    struct data_answer answer[PLAN_PAIRS_AT_ONCE][2];
-    double nll[2 * PLAN_PAIRS_AT_ONCE], value[PREFER_VALUES], factor[2];
-    if (n < 0) return -1;
+    struct score s = {p, sum};
+    const struct prefer_visit visit = {score_pair, &s};
     memset(sum, 0, PREFER_VALUES * sizeof *sum);
-    for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
-        const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
-        if (prefer_sum_answers(p, source, k, some, answer, nll, e)) return -1;
-        for (int i = 0; i < some; i++) {
-            const struct prefer_pair pair = pair_of(p, answer[i], &nll[2 * i]);
-            prefer_loss(p->spec, &pair, value, factor);
-            for (int v = 0; v < PREFER_VALUES; v++) sum[v] += value[v];
-        }
-    }
-    return 0;
+    return prefer_each(p, source, &visit, e) < 0 ? -1 : 0;
 }
 
 void prefer_init(struct prefer *p)

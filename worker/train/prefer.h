@@ -67,11 +67,17 @@ struct prefer {
  * calls. */
 void prefer_init(struct prefer *p);
 
-/* Sums the nll of the answers of n pairs of the sample in the model's batch, from pair k on, over
- * the ranks that hold them. The sample is one of `source`. m->nll must have the losses of the rows.
- * n is at most PLAN_PAIRS_AT_ONCE. answer [n] and nll [2 n] are out. Collective over m->holders. */
-int prefer_sum_answers(struct prefer *p, const struct train_source *source, int64_t k, int n,
-                       struct data_answer answer[][2], double *nll, struct err *e);
+/* The code that prefer_each calls with each pair of a sample, in order. nll has the sums of its two
+ * answers. */
+struct prefer_visit {
+    void (*pair)(void *arg, const struct data_answer a[2], const double nll[2]);
+    void *arg;
+};
+/* Sums the nll of the answers of the sample in the model's batch, which is one of `source`, over the
+ * ranks that hold them. m->nll must have the losses of the rows. Returns the number of pairs, or -1
+ * with the errors of the data and of comm. Collective over m->holders. */
+int64_t prefer_each(struct prefer *p, const struct train_source *source,
+                    const struct prefer_visit *v, struct err *e);
 
 /* Sums the losses and the rewards of all pairs of the sample in the model's batch, which is one of
  * `source`. m->nll must have the losses of the rows. Every rank that holds the sample gets the same

@@ -46,21 +46,19 @@ static int list_samples(struct reference_pass *p, struct err *e)
     return rc;
 }
 
-/* Sums the nll of the answers of a sample over the ranks that hold it, and keeps the result if this
- * rank is the first of them. */
-static int keep_answers(struct reference_pass *p, int64_t sample, struct err *e)
+static void keep_pair(void *arg, const struct data_answer a[2], const double nll[2])
 {
-    const struct train_source *s = p->source;
-    const int64_t n = s->targets(s->arg, sample, e);
-    struct data_answer a[PLAN_PAIRS_AT_ONCE][2];
-    double nll[2 * PLAN_PAIRS_AT_ONCE];
+    const struct prefer_reference *r = arg;
+    for (int j = 0; j < 2; j++) r->reference[a[j].document] = -nll[j];
+}
+
+/* Keeps the references of the answers of the sample in the model's batch. */
+static int keep_answers(struct reference_pass *p, struct err *e)
+{
+    const struct prefer_visit visit = {keep_pair, p->r};
+    const int64_t n = prefer_each(p->f, p->source, &visit, e);
     if (n < 0) return -1;
     plan_met_pairs(p->plan, n, p->want);
-    for (int64_t k = 0; k < n; k += PLAN_PAIRS_AT_ONCE) {
-        const int some = n - k < PLAN_PAIRS_AT_ONCE ? (int)(n - k) : PLAN_PAIRS_AT_ONCE;
-        if (prefer_sum_answers(p->f, s, k, some, a, nll, e)) return -1;
-        for (int i = 0; i < 2 * some; i++) p->r->reference[a[i / 2][i % 2].document] = -nll[i];
-    }
     return 0;
 }
 
@@ -78,7 +76,7 @@ static int one_sample(struct reference_pass *p, int64_t sample, struct err *e)
     } else if (model_forward(m, &m->batch, e) || model_nll(m, &m->batch, &nll, e)) {
         return -1;
     }
-    return pipe_last(&p->plan->pipe) ? keep_answers(p, sample, e) : 0;
+    return pipe_last(&p->plan->pipe) ? keep_answers(p, e) : 0;
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
