@@ -40,12 +40,12 @@ static const char *const adapter_files[] = {adapter_config, adapter_file, moment
 enum { N_FILES = sizeof files / sizeof *files };
 _Static_assert(N_FILES + 1 + 2 * HF_FILES <= MANIFEST_FILES, "hf/ and hf_ema/ fit a manifest");
 
+/* ---- train_state.json ------------------------------------------------------------------------ */
+
 static bool has_pairs(const void *state)
 {
     return ((const struct ckpt_state *)state)->preferences.pairs != 0;
 }
-
-/* ---- train_state.json ------------------------------------------------------------------------ */
 
 static bool has_low(const void *state)
 {
