@@ -19,13 +19,15 @@ struct way {
     int saves;        /* bits of enum adapter_saves */
     int rank, alpha, rslora;
     const char *target; /* NULL means all products */
-    int P, dp, pp, tp, zero, precision;
+    /* adapter.dropout; if it is not 0, the training begins with the adapter of the base's name */
+    double drop;
+    int P, dp, pp, tp, zero, precision, recompute, zigzag;
 };
 
 static void say(const struct way *w, char *out, size_t size)
 {
-    snprintf(out, size, "%s, P %d dp %d pp %d tp %d zero %d precision %d", w->name, w->P, w->dp,
-             w->pp, w->tp, w->zero, w->precision);
+    snprintf(out, size, "%s, P %d dp %d pp %d tp %d zero %d precision %d recompute %d zigzag %d",
+             w->name, w->P, w->dp, w->pp, w->tp, w->zero, w->precision, w->recompute, w->zigzag);
 }
 
 enum {
@@ -41,6 +43,7 @@ static int golden_batch(void *arg, const struct shard *sh, int64_t n, struct bat
 {
     (void)arg, (void)e;
     lm_fill(&golden, n % golden.n, sh, b);
+    b->sample = n;
     b->n_targets = 0;
     for (int64_t i = 0; i < golden.S; i++)
         b->n_targets += golden.targets[n % golden.n * golden.S + i] >= 0;
@@ -70,11 +73,12 @@ static void set_golden(struct job_spec *s, const struct way *w)
     s->schedule.warmup_steps = 0;
     s->precision.params = w->precision;
     s->parallel.zero = w->zero;
-    s->parallel.layout = LAYOUT_CONTIGUOUS;
-    s->memory.recompute = RECOMPUTE_NONE;
+    s->parallel.layout = w->zigzag ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+    s->memory.recompute = w->recompute ? w->recompute : RECOMPUTE_NONE;
     s->adapter.rank = w->rank;
     s->adapter.alpha = w->alpha;
     s->adapter.rslora = w->rslora;
+    s->adapter.dropout = w->drop;
     adapter_saves(s, w->saves);
     s->optim.lr_saved = w->saves ? 4e-3 : 0;
     adapter_targets(s, &w->target, w->target ? 1 : 0);
@@ -96,7 +100,7 @@ static void load(struct train *t, int rank, void *arg)
     char dir[96];
     struct err e = {0};
     if (t->step) return;
-    snprintf(dir, sizeof dir, "tests/golden/adapter/%s", w->name);
+    snprintf(dir, sizeof dir, "tests/golden/adapter/%s", w->drop > 0 ? w->base : w->name);
     const int bad = rank ? scatter_serve(&t->state, &e)
                          : scatter_model(&t->state, golden.dir, &whole, NULL, &e) ||
                                adapter_load(dir, &whole, &to, &e) || scatter_end(&t->state, &e);
@@ -208,7 +212,7 @@ static void use(struct way *to, const struct way *axes)
 /* Tells whether two ranks can share the layers of a golden model. */
 static bool tp_splits(const char *name)
 {
-    static const char *const even[] = {"phi3", "phi3_both", "qwen3_mixed", NULL};
+    static const char *const even[] = {"phi3", "phi3_both", "phi3_drop", "qwen3_mixed", NULL};
     for (int i = 0; even[i]; i++)
         if (!strcmp(name, even[i])) return true;
     return false;
@@ -245,9 +249,35 @@ static void test_products(void)
         }
 }
 
+/* Checks dropout with the masks that tests/golden/keyed_dropout.py makes from their definition:
+ * each product has its own, though several read one input. */
+static void test_dropout(void)
+{
+    static const struct way of[] = {
+        {.name = "phi3_drop", .base = "phi3", .rank = 4, .alpha = 6, .drop = 0.2},
+        {.name = "gemma3_drop", .base = "gemma3", .rank = 4, .alpha = 6, .rslora = 1, .drop = 0.1}};
+    static const struct way ways[] = {{.P = 1},
+                                      {.P = 1, .recompute = RECOMPUTE_FULL},
+                                      {.P = 2, .zero = 1, .recompute = RECOMPUTE_SELECTIVE},
+                                      {.P = 2, .zigzag = 1},
+                                      {.P = 4, .zero = 3},
+                                      {.P = 1, .dp = 2, .zero = 2},
+                                      {.P = 1, .tp = 2},
+                                      {.P = 2, .pp = 2, .recompute = RECOMPUTE_FULL}};
+    for (int k = 0; k < (small_tests() ? 1 : 2); k++)
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            struct way w = of[k];
+            if (ways[i].tp && !tp_splits(w.name)) continue;
+            use(&w, &ways[i]);
+            w.recompute = ways[i].recompute, w.zigzag = ways[i].zigzag;
+            check_golden(&w);
+        }
+}
+
 int main(void)
 {
     RUN(test_one_rank);
     RUN(test_products);
+    RUN(test_dropout);
     return test_done("adapter_golden");
 }
