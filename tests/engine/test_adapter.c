@@ -159,6 +159,23 @@ static void test_families(void)
     synth.vocab = 61;
 }
 
+/* Checks that windows of time draw the dropout and the noise that the whole sequence has. */
+static void test_windows(void)
+{
+    static const struct way ways[] = {
+        {.family = "tnl", .time_chunk = 5, .drop = 0.3, .max_norm = 1},
+        {.family = "tnl", .P = 2, .time_chunk = 5, .drop = 0.3, .noise = 9, .zero = 1},
+        {.family = "retnet", .time_chunk = 11, .drop = 0.2, .recompute = RECOMPUTE_FULL},
+        {.family = "linear", .P = 3, .time_chunk = 4, .noise = 20, .batch = 2, .max_norm = 0.5},
+        {.family = "linear", .P = 2, .dp = 2, .time_chunk = 7, .drop = 0.1, .mlp_chunk = 5}};
+    synth.vocab = 250;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct way w = ways[i];
+        check_product(&w);
+    }
+    synth.vocab = 61;
+}
+
 /* ---- a base in blocks ------------------------------------------------------------------------ */
 
 /* Checks that a training whose base is in blocks of model.weights has the results of a training
@@ -260,6 +277,7 @@ int main(void)
     RUN(test_dropout);
     RUN(test_tiles);
     RUN(test_families);
+    RUN(test_windows);
     RUN(test_blocks);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants);

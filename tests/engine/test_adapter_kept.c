@@ -295,10 +295,6 @@ static void test_refused(void)
     CHECK(!spec_intern(&spec, "*x*", 3, &spec.train.freeze[0]));
     refused("train.freeze", "leave it out");
     use_qwen3(NULL, 0);
-    spec.adapter.dropout = 0.1;
-    spec.memory.time_chunk = 8;
-    refused("adapter.dropout", "memory.time_chunk");
-    use_qwen3(NULL, 0);
     spec.kind = JOB_SCORE;
     refused("model.adapter", "needs model.adapter");
     use_qwen3(NULL, 0);

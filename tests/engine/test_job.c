@@ -724,11 +724,6 @@ static void test_loss_terms(void)
         CHECK(family_check(&s, &e) == -1 && strstr(e.text, "of tokens: leave it out"));
         CHECK_STR(e.field, fields[i / 2]);
     }
-    struct err e = {0};
-    good(&s, JOB_TRAIN);
-    s.train.neftune_alpha = 5, s.memory.time_chunk = 64;
-    CHECK(family_check(&s, &e) == -1);
-    CHECK_STR(e.field, "train.neftune_alpha");
 }
 
 /* Checks fields that have no effect if the model predicts noise. Also checks weights that were

@@ -22,7 +22,7 @@ struct way {
     int64_t batch, mlp_chunk, time_chunk, rank;
     int blocks; /* enum weights_id: the storage of the base */
     int saves;  /* bits of enum adapter_saves; these modules have four times the rate */
-    double max_norm, drop;
+    double max_norm, drop, noise;
 };
 
 static inline void set_spec(struct job_spec *s, const struct way *w)
@@ -57,6 +57,7 @@ static inline void set_spec(struct job_spec *s, const struct way *w)
     s->adapter.rank = w->rank ? w->rank : 3;
     s->adapter.alpha = 5;
     s->adapter.dropout = w->drop;
+    s->train.neftune_alpha = w->noise;
     adapter_saves(s, w->saves);
     s->optim.lr_saved = w->saves ? 4 * s->optim.lr : 0;
     adapter_targets(s, &w->target, w->target ? 1 : 0);
@@ -89,11 +90,12 @@ static inline void say(const struct way *w, char *out, size_t size)
 {
     snprintf(out, size,
              "%s %s P %d dp %d pp %d tp %d zero %d group %d determinism %d precision %d recompute "
-             "%d tied %d saves %d offload %d batch %lld chunk %lld norm %g drop %g",
+             "%d tied %d saves %d offload %d batch %lld chunk %lld time %lld norm %g drop %g "
+             "noise %g",
              w->family ? w->family : "llama", w->target ? w->target : "all-linear", w->P, w->dp,
              w->pp, w->tp, w->zero, w->group, w->determinism, w->precision, w->recompute, w->tied,
-             w->saves, w->offload, (long long)w->batch, (long long)w->mlp_chunk, w->max_norm,
-             w->drop);
+             w->saves, w->offload, (long long)w->batch, (long long)w->mlp_chunk,
+             (long long)w->time_chunk, w->max_norm, w->drop, w->noise);
 }
 
 /* Returns weights in which no element of an adapter is 0, and the model's are those that
@@ -150,7 +152,9 @@ static inline void check_near(const struct engine_run *r, const struct engine_ru
             double length = 0;
             for (int64_t j = 0; j < n; j++)
                 length += (double)of[k].want[at + j] * of[k].want[at + j];
-            if ((k == 0 && r->plan.fused) || sqrt(length) < 1e-6 * one->norm[0]) continue;
+            if ((k == 0 && (r->plan.fused || one->plan.fused)) ||
+                sqrt(length) < 1e-6 * one->norm[0])
+                continue;
             const double d = rel_l2(of[k].is + at, of[k].want + at, n);
             CHECK_MSG(d <= 3e-5, "%s: %s of %s: rel-L2 %.3g", which, of[k].name, p.name, d);
         }
@@ -174,6 +178,7 @@ static inline void check_product(struct way *w)
     char which[400];
     one.P = one.dp = one.pp = one.tp = one.zero = one.group = one.offload = one.zigzag = 0;
     one.determinism = DET_RUN;
+    one.time_chunk = 0;
     if (!one.batch) one.batch = w->dp > 1 ? w->dp : 1;
     w->batch = one.batch;
     say(w, which, sizeof which);

@@ -103,7 +103,7 @@ static void mask(struct frame *f, const struct op *o, const struct adapt_part *s
                                    .key = {f->sp->drop.key[0], f->sp->drop.key[1]},
                                    .layer = (uint32_t)f->layer,
                                    .sample = f->sp->drop.sample,
-                                   .q_pos = local ? row : shard_pos(sh, row)};
+                                   .q_pos = f->sp->drop.first + (local ? row : shard_pos(sh, row))};
     f->be->ops->dropout(
         f->be, &(struct dropout_args){.x = first_rows(t->wide, t->n),
                                       .drop = &drop,

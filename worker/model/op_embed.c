@@ -68,7 +68,7 @@ static void draw_noise(const struct frame *f, int64_t r, int64_t n, int64_t cols
     const double most = f->sp->drop.noise / sqrt((double)b->n_tokens * (double)cols);
     const bool local = mutant_on(MUTANT_DROPOUT_LOCAL) && sh->P > 1;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t pos = local ? r + i : shard_pos(sh, r + i);
+        const int64_t pos = f->sp->drop.first + (local ? r + i : shard_pos(sh, r + i));
         uint32_t word[4];
         for (int64_t c = 0; c < cols; c++) {
             const uint32_t counter[4] = {(uint32_t)pos, (uint32_t)(c / 4), NOISE_STREAM,

@@ -261,11 +261,6 @@ static int check_beside(const struct job_spec *s, struct err *e)
             "ema.decay %g: an average of adapters is not kept in this version: leave it "
             "out",
             s->ema.decay);
-    if (s->adapter.dropout > 0 && s->memory.time_chunk > 0)
-        return err_field(e, ERR_UNSUPPORTED, "adapter.dropout",
-                         "adapter.dropout %g: with memory.time_chunk it is not computed in this "
-                         "version: leave one of them out",
-                         s->adapter.dropout);
     if (s->checkpoint.merge && s->model.weights != WEIGHTS_MODEL)
         return err_field(e, ERR_UNSUPPORTED, "checkpoint.merge",
                          "checkpoint.merge with model.weights \"%s\": a base in blocks is not "

@@ -146,16 +146,14 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
-/* Refuses noise of embeddings where there are none, or where rows are computed in windows. */
+/* Refuses noise of embeddings in a model that has none. */
 static int check_noise(const struct job_spec *s, struct err *e)
 {
-    const bool tokens = !rules_known(s) || !family_diffusion(&s->model.shape);
-    if (s->train.neftune_alpha <= 0 || (tokens && !s->memory.time_chunk)) return 0;
-    return err_field(e, tokens ? ERR_UNSUPPORTED : ERR_INVALID, "train.neftune_alpha",
-                     tokens ? "train.neftune_alpha %g: with memory.time_chunk it is not computed "
-                              "in this version: leave one of them out"
-                            : "train.neftune_alpha %g: a diffusion model has no embeddings of "
-                              "tokens: leave it out",
+    if (s->train.neftune_alpha <= 0 || !rules_known(s) || !family_diffusion(&s->model.shape))
+        return 0;
+    return err_field(e, ERR_INVALID, "train.neftune_alpha",
+                     "train.neftune_alpha %g: a diffusion model has no embeddings of tokens: leave "
+                     "it out",
                      s->train.neftune_alpha);
 }
 

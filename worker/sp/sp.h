@@ -38,6 +38,9 @@ struct sp_drop {
     uint32_t key[2];
     uint32_t layer, sample; /* the model sets them before each call */
     uint32_t head;          /* index of the first head of the call */
+    /* The position that row position 0 of the model has in the sequence. It is not 0 in a window
+     * of time. ADAPT and EMBED add it. */
+    int64_t first;
 };
 
 /* Computes without dropout and noise from now on. */

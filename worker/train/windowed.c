@@ -13,7 +13,8 @@ struct windowed_pass {
 
 /* Loads the rows of a window. Positions are relative to the window's first token. If the document
  * of a row began before the window, the row's range of keys begins at a negative index, which
- * means that the row sees the carried state. */
+ * means that the row sees the carried state. Dropout and noise are drawn by positions in the whole
+ * sequence, so both passes over a window draw the same. */
 static int load(struct windowed_pass *k, int64_t w, struct err *e)
 {
     struct model *m = &k->t->model;
@@ -22,6 +23,7 @@ static int load(struct windowed_pass *k, int64_t w, struct err *e)
     struct shard sh = m->sp.shard;
     struct batch *b = &m->batch;
     sh.S = k->t->spec->data.seq_len;
+    m->sp.drop.first = base;
     for (int i = 0; i < sh.n_segs; i++) sh.pos[i] += base;
     if (k->t->source.batch(k->t->source.arg, &sh, k->sample, b, e)) return -1;
     for (int64_t i = 0; i < sh.T; i++) {
@@ -69,6 +71,7 @@ int windowed_sample(struct train *t, int64_t sample, float scale, double *nll, s
                            .arg = &k};
     const int rc = in_time_walk(&walk, e);
     m->carry = (struct carry){0};
+    m->sp.drop.first = 0;
     *nll = k.nll;
     return rc;
 }
