@@ -21,6 +21,12 @@ static const char forgets[] =
     "({{ m.thinking }}){% endif %}{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}";
 
+/* A template that ends the last turn otherwise. */
+static const char otherwise[] =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{{ '!' if loop.last and m.role == 'assistant' else '.' }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
 /* This template accepts only strings. */
 static const char strings[] =
     "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% endif %}"
@@ -246,19 +252,79 @@ static void test_spans(void)
     "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "         \
     "\"content\": \"b\", \"reasoning\": \"r\"}, {\"role\": \"user\", \"content\": \"c\"}"
 
+#define TALK_ON REASONED ", {\"role\": \"assistant\", \"content\": \"d\"}]}"
+
 /* Checks that only turns from a given message on must have a place. */
 static void test_spans_from(void)
 {
-    const char *talk_on = REASONED ", {\"role\": \"assistant\", \"content\": \"d\"}]}";
-    check_refused(forgets, talk_on, "messages[1]", "the turn's place cannot be told");
-    check_spans_from(forgets, talk_on, 2, (const char *const[]){"d"}, 1);
+    check_refused(otherwise, TALK_ON, "messages[1]", "the turn's place cannot be told");
+    check_spans_from(otherwise, TALK_ON, 2, (const char *const[]){"d!"}, 1);
     check_spans_from(plain, talk, 3, (const char *const[]){"</>\n"}, 1);
     check_spans_from(plain, talk, 4, NULL, 0);
 }
 
+/* The template of Qwen3 in short. It writes turns after the last question otherwise. */
+static const char qwen3[] =
+    "{%- set ns = namespace(last=messages|length - 1, seek=true) %}"
+    "{%- for m in messages[::-1] %}{%- set index = messages|length - 1 - loop.index0 %}"
+    "{%- if ns.seek and m.role == 'user' %}{%- set ns.seek = false %}"
+    "{%- set ns.last = index %}{%- endif %}{%- endfor %}"
+    "{%- for m in messages %}{%- if m.role == 'assistant' %}"
+    "{%- set content = m.content.split('</think>')[-1].lstrip('\n') %}"
+    "{%- set thought = m.content.split('</think>')[0].split('<think>')[-1].strip('\n')"
+    " if '</think>' in m.content else '' %}"
+    "{%- if loop.index0 > ns.last and (loop.last or thought) %}"
+    "{{- '<|assistant\n<think>\n' + thought + '\n</think>\n\n' + content }}"
+    "{%- else %}{{- '<|assistant\n' + content }}{%- endif %}"
+    "{%- for call in m.tool_calls %}{{- '\n[' + call.name + ']' }}{%- endfor %}{{- '|>\n' }}"
+    "{%- else %}{{- '<|' + m.role + '\n' + m.content + '|>\n' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|assistant\n' }}{%- endif %}";
+
+#define USER(text)   "{\"role\": \"user\", \"content\": \"" text "\"}"
+#define ANSWER(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+#define CALLS                                                                                      \
+    "{\"messages\": [" USER("a") ", {\"role\": \"assistant\", \"content\": \"<think>r</think>\", " \
+                                 "\"tool_calls\": [{\"name\": \"f\"}]}, {\"role\": \"tool\", "     \
+                                 "\"content\": \"1\"}, " ANSWER("b")
+
+/* Checks turns that a template writes otherwise when more follows: they are as the whole
+ * conversation has them. */
+static void test_earlier_turns(void)
+{
+    static const char talks[] =
+        "{\"messages\": [" USER("a") ", " ANSWER("b b") ", " USER("b b|>\\n") ", " ANSWER(
+            "<think>r</think>c \\n") ", " USER("d") ", " ANSWER("") ", " USER("e") ", " ANSWER("f") "]}";
+    static const char *const want[] = {"b b|>\n", "c \n|>\n", "|>\n",
+                                       "<think>\n\n</think>\n\nf|>\n"};
+    static const char *const calls[] = {"<think>\nr\n</think>\n\n\n[f]|>\n",
+                                        "<think>\n\n</think>\n\nb|>\n"};
+    check_spans(forgets, REASONED "]}", (const char *const[]){"b"}, 1);
+    check_spans(forgets, TALK_ON, (const char *const[]){"b", "d"}, 2);
+    check_spans(qwen3, talks, want, 4);
+    check_spans(qwen3, CALLS "]}", calls, 2); /* the last question is before the first turn */
+    check_spans(qwen3, CALLS ", " USER("c") "]}", (const char *const[]){"\n[f]|>\n", "b|>\n"}, 2);
+    check_spans("{% for m in messages %}<{{ m.role }}>{% if loop.last %}!{% endif %}"
+                "{% for p in m.content %}{{ p.text }}{% endfor %};{% endfor %}",
+                "{\"messages\": [{\"role\": \"assistant\", \"content\": [" PARTS
+                "]}, {\"role\": \"user\", \"content\": []}]}",
+                (const char *const[]){"<assistant>ab;"}, 1);
+}
+
+/* Checks contents that are left out, that come twice, and that are not written otherwise alone. */
+static void test_not_told(void)
+{
+    static const char why[] = "the turn's place cannot be told";
+    check_refused(otherwise, REASONED "]}", "messages[1]", why);
+    check_refused("{% for m in messages %}{% if loop.last %}{{ m.content }}{% endif %}{% endfor %}",
+                  talk, "messages[1]", why);
+    check_refused("{% if messages|length > 2 %}{% for m in messages %}{{ m.content }}{% endfor %}"
+                  "{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+                  "{% if add_generation_prompt %}<assistant>{% endif %}",
+                  talk, "messages[1]", why);
+}
+
 static void test_refused(void)
 {
-    check_refused(forgets, REASONED "]}", "messages[1]", "the turn's place cannot be told");
     check_refused("{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}", talk, "",
                   "{% generation %} inside");
     check_refused(plain, "{\"messages\": {}}", "messages", "a list");
@@ -381,6 +447,8 @@ int main(void)
     RUN(test_reasoning);
     RUN(test_spans);
     RUN(test_spans_from);
+    RUN(test_earlier_turns);
+    RUN(test_not_told);
     RUN(test_refused);
     RUN(test_model);
     return test_done("chat");

@@ -221,6 +221,27 @@ static void check_document(const struct data *d, int64_t i, const char *text, si
     tokenizer_destroy(t);
 }
 
+/* Checks a document of messages. The bytes of `text` that are learnt have a "^" in `marks`. */
+static void check_marked(const struct data *d, int64_t i, const char *text, const char *marks)
+{
+    struct tokenizer *t = tokenizer_open(in_dir("model"), &e);
+    struct tokens want = {.spans = true};
+    const int64_t at = i ? (int64_t)data_documents(d)[i - 1] : 0;
+    int32_t id;
+    uint8_t learn;
+    CHECK(t && !tokenizer_encode(t, text, strlen(text), false, &want, &e));
+    CHECK((int64_t)data_documents(d)[i] - at == want.n && strlen(marks) == strlen(text));
+    for (int64_t k = 0; k < want.n; k++) {
+        const size_t width = (size_t)(want.end[k] - want.begin[k]);
+        const bool marked = memchr(marks + want.begin[k], '^', width) != NULL;
+        CHECK(!data_read(d, at + k, 1, &id, &e) && !data_read_mask(d, at + k, 1, &learn, &e));
+        CHECK_MSG(id == want.id[k] && learn == marked, "document %lld token %lld: %d %d",
+                  (long long)i, (long long)k, id, learn);
+    }
+    text_tokens_fini(&want);
+    tokenizer_destroy(t);
+}
+
 static void test_messages(void)
 {
     static const char lines[] =
@@ -288,12 +309,30 @@ static void test_earlier_turns(void)
     check_document(d, 2, WRITTEN "()e</s>", strlen(WRITTEN), false, 0);
     check_document(d, 3, WRITTEN "()f</s>", strlen(WRITTEN), false, 0);
     data_close(d);
-    CHECK(prepare_model(
-              "{\"prompt\":[" SAYS("user", "A") "],\"chosen\":[" SAYS("assistant", "b") "," SAYS(
-                  "user", "c") "," SAYS("assistant", "d") "],"
-                                                          "\"rejected\":[" SAYS("assistant",
-                                                                                "e") "]}\n",
-              &st) == -1);
+#undef WRITTEN
+}
+
+/* Checks an answer of several turns with such a template: all its turns are learnt as the whole
+ * conversation has them. A template that ends a turn otherwise when more follows is refused. */
+static void test_answer_of_turns(void)
+{
+#define TURNS                                                                                      \
+    "{\"prompt\":[" SAYS("user", "A") "],\"chosen\":[" SAYS("assistant", "b") "," SAYS(            \
+        "user", "c") "," SAYS("assistant", "d") "],\"rejected\":[" SAYS("assistant", "e") "]}\n"
+    struct data_stats st;
+    model_files("{% for m in messages %}[{{ m.role }}]{% if loop.last and m.role == 'assistant' %}"
+                "(){% endif %}{{ m.content }}{{ eos_token }}{% endfor %}"
+                "{% if add_generation_prompt %}[assistant]{% endif %}");
+    CHECK_MSG(!prepare_model(TURNS, &st), "%s", e.text);
+    struct data *d = data_open(in_dir("prepared"), st.id, DATA_CHECK, &e);
+    if (!d) printf("  %s\n", e.text), abort();
+    check_marked(d, 0, "[user]A</s>[assistant]b</s>[user]c</s>[assistant]()d</s>",
+                 "                      ^^^^^                      ^^^^^^^");
+    check_marked(d, 1, "[user]A</s>[assistant]()e</s>", "                      ^^^^^^^");
+    data_close(d);
+    model_files("{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ '' if loop.last else ';' }}"
+                "{{ eos_token }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+    CHECK(prepare_model(TURNS, &st) == -1);
     CHECK_MSG(strstr(e.text, "line 1: \"chosen\": messages[1]: ") &&
                   strstr(e.text, "the turn's place cannot be told"),
               "%s", e.text);
@@ -429,6 +468,7 @@ int main(void)
     RUN(test_string_beside_lists);
     RUN(test_messages);
     RUN(test_earlier_turns);
+    RUN(test_answer_of_turns);
     RUN(test_messages_refused);
     RUN(test_packing);
     return datadir_end("preference");

@@ -17,6 +17,8 @@ struct chat { /* one rendering of a conversation */
     uint8_t **answer;       /* *answer becomes an array [*n] that the caller owns; it has a 1
                              * for each message with the role assistant, and 0 for all other
                              * messages. `answer` may be NULL */
+    int64_t longer;         /* the number of messages at whose end the last one's content has one
+                             * more letter; 0 if no content has */
     bool join;              /* whether to join the text parts of a content */
     struct chat_seen *seen; /* result; may be NULL */
 };
@@ -100,6 +102,17 @@ static const struct pyvalue *parts_of(struct template_run *r, struct pyvalue m)
     return v && v->type == V_LIST ? v : NULL;
 }
 
+/* Returns the message with another content. */
+static struct pyvalue with_content(struct template_run *r, struct pyvalue m, struct pyvalue content)
+{
+    struct dict *d = jinja_dict_new(&r->h);
+    for (int64_t k = 0; k < m.dict->n; k++)
+        jinja_dict_set(&r->h, d, m.dict->e[k].key, m.dict->e[k].value);
+    jinja_dict_set(&r->h, d, jinja_value_text(&r->h, "content"), content);
+    m.dict = d;
+    return m;
+}
+
 /* Joins the parts of a content with line feeds. Servers also join parts in this way if a
  * template does not read parts. */
 static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m)
@@ -116,12 +129,28 @@ static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m
         if (k) jinja_sink_text(&r->h, &text, "\n");
         jinja_sink_str(&r->h, &text, *v);
     }
-    struct dict *d = jinja_dict_new(&r->h);
-    for (int64_t k = 0; k < m.dict->n; k++)
-        jinja_dict_set(&r->h, d, m.dict->e[k].key, m.dict->e[k].value);
-    jinja_dict_set(&r->h, d, jinja_value_text(&r->h, "content"), jinja_sink_value(&r->h, &text));
-    m.dict = d;
-    return m;
+    return with_content(r, m, jinja_sink_value(&r->h, &text));
+}
+
+/* Adds a letter to the end of a content, or a part of one letter to a list of parts. */
+static struct pyvalue lengthened(struct template_run *r, struct pyvalue m)
+{
+    static const char letter[] = "x";
+    const struct pyvalue *v = jinja_dict_get_text(&r->h, m.dict, "content");
+    const struct pyvalue one = jinja_value_text(&r->h, letter);
+    struct text_sink text = {0};
+    if (!v || v->type != V_LIST) {
+        if (v && v->type == V_STR) jinja_sink_str(&r->h, &text, *v);
+        jinja_sink_text(&r->h, &text, letter);
+        return with_content(r, m, jinja_sink_value(&r->h, &text));
+    }
+    struct dict *part = jinja_dict_new(&r->h);
+    struct pylist *parts = jinja_list_new(&r->h, v->list->n + 1);
+    jinja_dict_set(&r->h, part, jinja_value_text(&r->h, "type"), jinja_value_text(&r->h, "text"));
+    jinja_dict_set(&r->h, part, jinja_value_text(&r->h, "text"), one);
+    for (int64_t k = 0; k < v->list->n; k++) jinja_list_add(&r->h, parts, v->list->v[k]);
+    jinja_list_add(&r->h, parts, (struct pyvalue){.type = V_DICT, .dict = part});
+    return with_content(r, m, jinja_value_of_list(parts));
 }
 
 /* Adds the reasoning as transformers does: {"thinking": reasoning, **message, "reasoning_content":
@@ -205,6 +234,7 @@ static void set_messages(struct template_run *r, struct dict *vars, const struct
         check_message(r, i, all->v[i]);
         if (c->seen && c->seen->parts < 0 && parts_of(r, all->v[i])) c->seen->parts = i;
         if (c->join) all->v[i] = joined(r, i, all->v[i]);
+        if (c->longer == i + 1) all->v[i] = lengthened(r, all->v[i]);
         note_odd(r, c->seen, i, v->list->v[i], all->v[i]);
     }
     if (c->answer) note_answers(r, c, all);
@@ -323,23 +353,65 @@ struct turns {
     const char *json;
     int64_t size, now_s;
     struct chat chat;
-    struct template_output part; /* owned */
-    struct template_span *span;  /* owned */
+    const struct template_output *whole; /* all messages */
+    struct template_output part;         /* owned: the first messages */
+    struct template_output longer[2];    /* owned: both, with a longer content */
+    struct template_span *span;          /* owned */
     int64_t n_spans;
+    int64_t from; /* the place in the output of all messages that was found last */
 };
 
-/* Renders the first n messages, and sets *size to the length of the output. Fails if the
- * output of all messages does not begin with this output. */
-static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct template_output *whole,
-                       int64_t *size, struct err *e)
+/* Renders the first `most` messages, or all of them if it is negative. */
+static int render_part(struct turns *u, int64_t most, bool prompt, int64_t longer,
+                       struct template_output *to, struct err *e)
 {
-    struct chat c = {.tokens = u->chat.tokens, .prompt = prompt, .most = n};
+    struct chat c = {.tokens = u->chat.tokens, .prompt = prompt, .most = most, .longer = longer};
     const struct run_prepare p = {.fn = prepare, .context = &c};
+    return jinja_run_template(u->t, u->json, u->size, u->now_s, &p, to, e);
+}
+
+static bool has_at(const struct template_output *o, int64_t at, const char *text, int64_t size)
+{
+    return at + size <= o->size && (!size || !memcmp(o->text + at, text, (size_t)size));
+}
+
+/* Returns the place at which two outputs begin to differ. */
+static int64_t differ(const struct template_output *a, const struct template_output *b)
+{
+    int64_t i = 0;
+    while (i < a->size && i < b->size && a->text[i] == b->text[i]) i++;
+    return i;
+}
+
+/* Finds the end of u->part, the first n messages, in the output of all messages, which writes some
+ * of them otherwise. Both outputs must have the same text after the content of message n - 1. A
+ * letter more in this content tells where it ends in each output. Returns false if the place cannot
+ * be told. */
+static bool find_after_content(struct turns *u, int64_t n, bool prompt, int64_t *size)
+{
+    struct template_output *part = &u->longer[0], *whole = &u->longer[1];
+    struct err e = {0};
+    if (!n || render_part(u, n, prompt, n, part, &e) || render_part(u, -1, false, n, whole, &e))
+        return false;
+    const int64_t at = differ(&u->part, part), in = differ(u->whole, whole);
+    const int64_t tail = u->part.size - at;
+    if (at == part->size || in == whole->size) return false; /* no output has the content */
+    if (in + tail < u->from || !has_at(u->whole, in, u->part.text + at, tail)) return false;
+    *size = in + tail;
+    return true;
+}
+
+/* Renders the first n messages, and sets *size to the place in the output of all messages at which
+ * this output ends. */
+static int find_place(struct turns *u, int64_t n, bool prompt, int64_t *size, struct err *e)
+{
     char field[64];
-    if (jinja_run_template(u->t, u->json, u->size, u->now_s, &p, &u->part, e)) return -1;
+    if (render_part(u, n, prompt, 0, &u->part, e)) return -1;
     *size = u->part.size;
-    if (*size <= whole->size && (!*size || !memcmp(u->part.text, whole->text, (size_t)*size)))
+    if (has_at(u->whole, 0, u->part.text, *size) || find_after_content(u, n, prompt, size)) {
+        u->from = *size;
         return 0;
+    }
     snprintf(field, sizeof field, "messages[%lld]", (long long)(prompt ? n : n - 1));
     return err_field(e, ERR_INVALID, field,
                      "%s: the chat template writes what is before the end of this turn otherwise "
@@ -350,15 +422,14 @@ static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct tem
 
 /* Finds the turns of the messages [first, n). */
 static int find_turns(struct turns *u, int64_t first, int64_t n, const uint8_t *answer,
-                      const struct template_output *whole, struct err *e)
+                      struct err *e)
 {
     u->span = calloc((size_t)n + 1, sizeof *u->span);
     if (!u->span) return err_set(e, ERR_TOO_LARGE, "no memory for %lld turns", (long long)n);
     for (int64_t i = first; i < n; i++) {
         struct template_span s;
         if (!answer[i]) continue;
-        if (prefix_size(u, i, true, whole, &s.begin, e) ||
-            prefix_size(u, i + 1, false, whole, &s.end, e))
+        if (find_place(u, i, true, &s.begin, e) || find_place(u, i + 1, false, &s.end, e))
             return -1;
         if (s.begin > s.end) s.begin = s.end;
         u->span[u->n_spans++] = s;
@@ -383,7 +454,7 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
 {
     uint8_t *answer = NULL;
     int64_t n = 0;
-    struct turns u = {.t = t, .json = json, .size = size, .now_s = now_s};
+    struct turns u = {.t = t, .json = json, .size = size, .now_s = now_s, .whole = o};
     struct chat_seen seen = none_seen;
     u.chat = (struct chat){.tokens = tokens, .most = -1, .n = &n, .answer = &answer, .seen = &seen};
     const struct run_prepare p = {prepare, &u.chat, see, see_failure};
@@ -393,7 +464,7 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
     if (!rc) rc = check_read(&seen, e);
     if (!rc && jinja_has_generation(t)) {
         rc = check_marked(o, e);
-    } else if (!rc && !(rc = find_turns(&u, first, n, answer, o, e))) {
+    } else if (!rc && !(rc = find_turns(&u, first, n, answer, e))) {
         free(o->span);
         o->span = u.span;
         o->n_spans = o->span_room = u.n_spans;
@@ -401,6 +472,7 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
     }
     if (rc) o->size = o->n_spans = 0;
     jinja_output_fini(&u.part);
+    for (int i = 0; i < 2; i++) jinja_output_fini(&u.longer[i]);
     free(u.span);
     free(answer);
     return rc;

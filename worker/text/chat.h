@@ -42,11 +42,12 @@ int chat_render(const struct template *t, const char *json, int64_t size,
  * the text inside that tag. Otherwise a turn is the text that a message with the role
  * assistant adds to the output, after the template's prompt for the assistant. To find this
  * text, the messages before the turn are rendered with the prompt, and the messages up to the
- * end of the turn are rendered without the prompt. The first output must be a prefix of the
- * second output, and the second output must be a prefix of the output of all messages. In this
- * way only the turns of message `first` and later messages are looked for, because a template
- * may write the end of an earlier turn otherwise when more follows. Also
- * fails with ERR_INVALID if a turn cannot be found, or if a content has parts that the
+ * end of the turn are rendered without the prompt. Each output ends at a place in the output of
+ * all messages. If it is a prefix of that output, the place is its length. If it is none, because
+ * the template writes earlier turns otherwise, as without their reasoning, the place is found by
+ * the text that follows the content of the output's last message: the same text must follow this
+ * content in the output of all messages. Only the turns of message `first` and later messages are
+ * looked for. Also fails with ERR_INVALID if a turn cannot be found, or if a content has parts that the
  * template does not read ("messages[i].content"). Fails with ERR_UNSUPPORTED if {% generation
  * %} is inside a macro, a filter or a set. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
