@@ -308,6 +308,7 @@ static const char *const other_paths[] = {
     "input",
     "eval",
     "eval.data",
+    "eval.data.path",
     "stages",
     "guard",
     "score",

@@ -3,6 +3,7 @@
 #include "api/core/trade.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -195,6 +196,9 @@ static const struct trade_word rows[] = {
     {"resume_from_checkpoint", "checkpoint.resume", NULL},
     {"load_best_model_at_end", "checkpoint.best", NULL},
     {"eval_steps", "eval.every_steps", NULL},
+    {"eval.steps", "eval.every_steps", NULL},
+    {"data.eval", "eval.data", NULL},
+    {"data.validation", "eval.data", NULL},
     {"early_stopping_patience", "eval.patience", NULL},
     {"early_stopping", "eval.patience", NULL},
     {"patience", "eval.patience", NULL},
@@ -205,6 +209,8 @@ static const struct trade_word rows[] = {
     {"dataset", "data.train", NULL},
     {"datasets", "data.train", NULL},
     {"dataset_name", "data.train", NULL},
+    {"data.train.*.dataset", "data.train.path", NULL},
+    {"eval.data.*.dataset", "eval.data.path", NULL},
     {"train_file", "data.train", NULL},
     {"dataset_text_field", "data.train.text_key", NULL},
     {"model_name_or_path", "model.path", NULL},
@@ -228,13 +234,26 @@ static char plain(char c)
     return c == '-' ? '_' : (char)tolower((unsigned char)c);
 }
 
+/* Tells whether a text is a word of the table, in which "*" stands for an index. */
+static bool is_word(const char *text, const char *word)
+{
+    for (; *word; word++) {
+        const size_t n = *word == '*' ? strspn(text, "0123456789*") : *word == plain(*text);
+        if (!n) return false;
+        text += n;
+    }
+    return !*text;
+}
+
 const struct trade_word *trade_find(const char *path)
 {
-    const char *dot = strrchr(path, '.'), *word = dot ? dot + 1 : path;
+    const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
+    const struct trade_word *found = NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *a = rows[i].word, *b = strchr(a, '.') ? path : word;
-        while (*a && *a == plain(*b)) a++, b++;
-        if (!*a && !*b) return &rows[i];
+        const bool whole = strchr(rows[i].word, '.') != NULL;
+        if (!is_word(whole ? path : last, rows[i].word)) continue;
+        if (whole) return &rows[i];
+        if (!found) found = &rows[i];
     }
-    return NULL;
+    return found;
 }

@@ -15,8 +15,8 @@ struct trade_word {
 };
 
 /* Finds the word that is the last part of a path ("train.num_train_epochs"). A word with a dot must
- * be the whole path. Upper and lower case are equal, and so are - and _. Returns NULL if the table
- * does not have the word. */
+ * be the whole path, where "*" stands for an index. Upper and lower case are equal, and so are -
+ * and _. Returns NULL if the table does not have the word. */
 const struct trade_word *trade_find(const char *path);
 const struct trade_word *trade_row(int i); /* NULL past the last */
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "api/core/trade.h"
 #include "daemon/spec/rule.h"
 
@@ -49,6 +50,10 @@ int scalar_word(struct spec_reader *r, const char *path, const char *const *word
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", words[i]);
     }
+    for (int i = 0; words[i]; i++)
+        if (!strcasecmp(words[i], json_string_value(v)))
+            return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is written \"%s\" here", path,
+                             json_string_value(v), words[i]);
     const struct trade_word *known = trade_find(json_string_value(v));
     if (known && known->why)
         return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not in this version: %s", path,

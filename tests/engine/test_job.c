@@ -103,6 +103,10 @@ static void test_trade(void)
     CHECK_STR(trade_find("train.Num-Train-Epochs")->field, "train.passes");
     CHECK_STR(trade_find("adapter.r")->field, "adapter.rank"); /* a word with a dot is a path */
     CHECK(!trade_find("r") && !trade_find("model.config.bias") && trade_find("adapter.bias")->why);
+    CHECK_STR(trade_find("data.train.12.dataset")->field, "data.train.path");
+    CHECK_STR(trade_find("eval.steps")->field, "eval.every_steps");
+    CHECK_STR(trade_find("data.train.x.dataset")->field, "data.train");
+    CHECK(!trade_find("steps") && !trade_find("data.train.1.dataset.x"));
     CHECK_STR(trade_find("model.load-in-4bit")->more, " \"int4\"");
     CHECK(!trade_find("train.lorax") && !trade_find("lor") && !trade_find(""));
     CHECK(!spec_suggest("lora") && !spec_suggest("dpo") && !spec_suggest("fsdp"));
