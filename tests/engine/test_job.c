@@ -730,6 +730,22 @@ static void test_loss_terms(void)
     }
 }
 
+/* Checks that an objective of another family is refused with a fix. */
+static void test_other_objective(void)
+{
+    static struct job_spec s;
+    struct err e = {0};
+    good(&s, JOB_TRAIN);
+    s.model.shape.family = FAMILY_BERT;
+    s.model.shape.vocab = 300;
+    s.objective.type = OBJECTIVE_DPO;
+    CHECK(family_check(&s, &e) == -1);
+    CHECK_STR(e.field, "objective.type");
+    CHECK_MSG(strstr(e.text, "trained on \"masked_lm\": leave objective.type out, or give a "
+                             "model.path of another family"),
+              "%s", e.text);
+}
+
 /* Checks fields that have no effect if the model predicts noise. Also checks weights that were
  * trained with a different objective. */
 static void test_noise_rules(void)
@@ -938,6 +954,7 @@ int main(void)
     RUN(test_zigzag_is_refused_in_one_sentence);
     RUN(test_published_objectives);
     RUN(test_loss_terms);
+    RUN(test_other_objective);
     RUN(test_noise_rules);
     RUN(test_infer_rules);
     RUN(test_data_rules);

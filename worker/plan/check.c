@@ -105,7 +105,8 @@ static int check_objective(struct job_spec *s, struct err *e)
     if (s->objective.type == OBJECTIVE_DPO && own == OBJECTIVE_CAUSAL_LM) return rules_pairs(s, e);
     if (s->objective.type == (int32_t)own) return 0;
     return err_field(e, ERR_UNSUPPORTED, "objective.type",
-                     "objective.type \"%s\": this family is trained on \"%s\"",
+                     "objective.type \"%s\": this family is trained on \"%s\": leave "
+                     "objective.type out, or give a model.path of another family",
                      spec_objective_words[s->objective.type], spec_objective_words[own]);
 }
 
