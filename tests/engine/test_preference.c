@@ -359,6 +359,14 @@ static void test_messages_refused(void)
                             "assistant", "b") "],\"rejected\":[" SAYS("assistant", "c") "]}\n",
                         &st) == -1);
     CHECK_MSG(strstr(e.text, "\"chosen\": "), "%s", e.text);
+    CHECK(!unlink(in_dir("model/chat_template.jinja")));
+    CHECK(prepare_model("{\"prompt\":[" SAYS("user", "a") "],\"chosen\":[" SAYS(
+                            "assistant", "b") "],\"rejected\":[" SAYS("assistant", "c") "]}\n",
+                        &st) == -1);
+    CHECK_MSG(strstr(e.text, "\"chosen\": the answer is a conversation, and model.path has no chat "
+                             "template") &&
+                  strstr(e.text, "give \"prompt\", \"chosen\" and \"rejected\" as texts"),
+              "%s", e.text);
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */

@@ -251,7 +251,9 @@ int encode_pair(struct encode_text *t, const struct encode_part *prompt,
 
 /* ---- conversations --------------------------------------------------------------------------- */
 
-static int check_chat(struct encode_text *t, struct err *e)
+/* Fails if the model has no chat template. `what` names the messages, and `texts` says which texts
+ * to give instead. */
+static int check_chat(struct encode_text *t, const char *what, const char *texts, struct err *e)
 {
     open_chat(t);
     if (!t->chat_open) {
@@ -259,8 +261,7 @@ static int check_chat(struct encode_text *t, struct err *e)
         return of_model(e);
     }
     if (t->chat.t) return 0;
-    return chat_model_refuse("\"messages\"", false,
-                             "give the whole text (\"text\", or \"prompt\" and \"completion\")", e);
+    return chat_model_refuse(what, false, texts, e);
 }
 
 /* Marks the tokens that contain a byte of an assistant's turn as targets, beginning with token
@@ -299,7 +300,10 @@ int encode_chat(struct encode_text *t, const struct encode_part *messages, bool 
 {
     static const char open[] = "{\"messages\":", close[] = "}";
     const struct encode_part parts[] = {{open, sizeof open - 1}, *messages, {close, 1}};
-    if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
+    if (open_tokenizer(t, e) < 0 ||
+        check_chat(t, "\"messages\"",
+                   "give the whole text (\"text\", or \"prompt\" and \"completion\")", e) < 0)
+        return -1;
     return join(&t->pair, parts, 3, e) < 0 ? -1 : cut_chat(t, 0, all, out, e);
 }
 
@@ -360,7 +364,9 @@ int encode_answer(struct encode_text *t, const struct encode_part *prompt,
                   const struct encode_part *answer, struct encode_cut *out, struct err *e)
 {
     int64_t first;
-    if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
+    if (open_tokenizer(t, e) < 0 ||
+        check_chat(t, "the answer", "give \"prompt\", \"chosen\" and \"rejected\" as texts", e) < 0)
+        return -1;
     if (render_prompt(t, prompt, &first, e) < 0) return -1;
     if (join_messages(t, prompt, answer, e) < 0 || cut_chat(t, first, false, out, e) < 0) return -1;
     return prompt->n ? forget_prompt(t, out->at, e) : 0;
