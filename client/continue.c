@@ -135,16 +135,41 @@ static int say_changes(const struct cli *c, const char *prefix, const struct jv 
 
 /* ---- continue -------------------------------------------------------------------------------- */
 
-static int check_continue(const struct old *o)
+/* Fails because the job has no checkpoint. Names the newest job of the same name that has one. */
+static int refuse_without(struct cli *c, const struct old *o)
+{
+    enum { LISTED = 10 };
+    const char *name = jv_str(o->job, "name", "");
+    char escaped[1024], path[1200];
+    struct jv *list = NULL;
+    struct old other = {0};
+    snprintf(path, sizeof path, "/v1/jobs?limit=%d&name=%s", LISTED,
+             http_escape(escaped, sizeof escaped, name));
+    int rc = *name ? api_get(c, path, &list) : CLI_OK;
+    for (size_t i = 0; !rc && !other.step && i < jv_len(jv_get(list, "data")); i++) {
+        other.id = jv_int(jv_at(jv_get(list, "data"), i, NULL), "id", 0);
+        if (other.id != o->id) rc = read_checkpoints(c, &other);
+    }
+    jv_free(list);
+    if (rc) return rc;
+    if (other.step)
+        return cli_fail(CLI_CONFLICT,
+                        "job %lld has no checkpoint: job %lld, which is \"%s\" too, has one of "
+                        "step %lld: seqctl continue %lld",
+                        (long long)o->id, (long long)other.id, name, (long long)other.step,
+                        (long long)other.id);
+    return cli_fail(CLI_CONFLICT, "job %lld has no checkpoint: see seqctl checkpoints %lld",
+                    (long long)o->id, (long long)o->id);
+}
+
+static int check_continue(struct cli *c, const struct old *o)
 {
     const long long id = o->id;
     const char *kind = jv_str(o->job, "kind", "?");
     if (strcmp(kind, "train"))
         return cli_fail(CLI_CONFLICT, "job %lld is of kind %s: only a training can be continued",
                         id, kind);
-    if (!o->step)
-        return cli_fail(CLI_CONFLICT, "job %lld has no checkpoint: see seqctl checkpoints %lld", id,
-                        id);
+    if (!o->step) return refuse_without(c, o);
     if (!jv_str(o->job, "finished_at", NULL))
         return cli_fail(CLI_CONFLICT, "job %lld is %s: cancel it first, or wait until it has ended",
                         id, jv_str(o->job, "state", "?"));
@@ -173,7 +198,7 @@ static int continue_run(struct cli *c)
     struct old o;
     struct jv *spec = NULL;
     int rc = old_read(c, &o);
-    if (!rc) rc = check_continue(&o);
+    if (!rc) rc = check_continue(c, &o);
     if (!rc && !(spec = copy_spec(&o))) rc = CLI_ERROR;
     if (!rc) rc = set_resume(spec, &o, true);
     if (!rc) rc = spec_apply(c, spec, jv_get(o.job, "spec_effective"));

@@ -921,6 +921,20 @@ static void test_continue(void)
         CHECK_MSG(strstr(err, refused[i].says), "%zu: %s", i, err);
         server_end(&s);
     }
+    /* another job of the name has a checkpoint */
+    static const char *const named[] = {
+        JSON_REPLY("200 OK",
+                   "{\"id\":12,\"kind\":\"train\",\"name\":\"a b\",\"state\":\"failed\"}"),
+        LIST(""), LIST("{\"id\":12},{\"id\":9},{\"id\":7},{\"id\":5}"), LIST(""), CHECKPOINTS};
+    server_start(&s, named, 5);
+    CHECK(SEQCTL(&s, "continue", "12") == CLI_CONFLICT);
+    CHECK_MSG(strstr(err,
+                     "job 12 has no checkpoint: job 7, which is \"a b\" too, has one of step 20: "
+                     "seqctl continue 7"),
+              "%s", err);
+    asked = server_end(&s);
+    CHECK_MSG(strstr(asked, "/v1/jobs?limit=10&name=a%20b ") && count(asked, "checkpoints") == 3,
+              "%s", asked);
     server_start(&s, failed, 3);
     CHECK(SEQCTL(&s, "retry", "12") == CLI_OK);
     asked = server_end(&s);
