@@ -491,7 +491,7 @@ static void check_merged(const char *family)
     int n_adapted = 0;
     float *x = weights_of(&w), *y = malloc(ST_CHUNK * sizeof *y);
     const struct ckpt_flow flow = {.read = give, .arg = x};
-    struct merge *g = merge_open(&spec.model.shape, &flow, &e);
+    struct merge *g = merge_open(&spec.model.shape, &flow, NULL, &e);
     CHECK(g != NULL);
     for (int t = 0; t < param_tensors(&spec.model.shape); t++) {
         struct param p, a, b;

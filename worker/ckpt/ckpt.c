@@ -212,7 +212,7 @@ static int write_merged(const char *tmp, const struct model_shape *shape,
     char path[FILE_PATH_SIZE];
     assert(a->flow.arg);
     if (file_join(path, e, "%s/hf", tmp) < 0) return -1;
-    struct merge *g = merge_open(shape, &a->flow, e);
+    struct merge *g = merge_open(shape, &a->flow, NULL, e);
     if (!g) return -1;
     const struct hf_flat weights = {"", NULL, a->dtype, merge_read, g};
     const int rc = hf_save_flat(path, shape, &weights, a->beside, out, e);

@@ -5,30 +5,47 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"
+#include "api/core/mem.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
+#include "worker/plan/merge_sizes.h"
+#include "worker/program/adapt.h"
 
 struct merge {
     const struct ckpt_flow *flow;
     float scale;
     int64_t rank;
-    struct param *list;
+    struct param *list;   /* in the order of offsets */
+    struct param *sorted; /* by name */
     int n;
-    int at;       /* the tensor that was read last; -1 before the first */
-    float *A, *B; /* [rank, cols] and [rows, rank] of that tensor; NULL if it has no adapter */
+    int at; /* the tensor that was read last; -1 before the first */
+    float *own, *room;
+    int64_t used;
+    float *A, *B; /* [rank, cols] and [rows, rank] of that tensor, in room; NULL if it has no
+                   * adapter */
 };
 
-struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *flow, struct err *e)
+struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *flow, float *room,
+                         struct err *e)
 {
+    struct merge_sizes sizes;
     struct merge *g = calloc(1, sizeof *g);
     if (!g) {
         err_set(e, ERR_IO, "out of memory to merge adapters");
         return NULL;
     }
-    *g = (struct merge){
-        .flow = flow, .scale = (float)m->adapter.scale, .rank = m->adapter.rank, .at = -1};
+    *g = (struct merge){.flow = flow,
+                        .scale = (float)m->adapter.scale,
+                        .rank = m->adapter.rank,
+                        .room = room,
+                        .at = -1};
     g->list = hf_list(m, &g->n, e);
-    if (g->list) return g;
+    g->sorted = g->list ? hf_sorted(m, &g->n, e) : NULL;
+    if (g->sorted && room) return g;
+    merge_sizes(m, &sizes);
+    g->room = g->own = g->sorted ? malloc((size_t)sizes.adapter * sizeof *g->own) : NULL;
+    if (g->own) return g;
+    if (g->sorted) err_set(e, ERR_IO, "out of memory for %lld elements", (long long)sizes.adapter);
     merge_close(g);
     return NULL;
 }
@@ -36,38 +53,34 @@ struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *fl
 void merge_close(struct merge *g)
 {
     if (!g) return;
-    free(g->list), free(g->A), free(g->B);
+    free(g->list), free(g->sorted), free(g->own);
     free(g);
 }
 
-/* Reads a whole tensor into new memory. */
-static float *read_tensor(const struct merge *g, const struct param *p, struct err *e)
+int64_t merge_used(const struct merge *g)
 {
-    float *x = malloc((size_t)p->count * sizeof *x);
-    if (!x) {
-        err_set(e, ERR_IO, "out of memory for %s", p->name);
-        return NULL;
-    }
+    return g->used;
+}
+
+/* Reads a whole tensor. */
+static int read_tensor(const struct merge *g, const struct param *p, float *x, struct err *e)
+{
     for (int64_t i = 0; i < p->count; i += ST_CHUNK) {
         const int64_t n = p->count - i < ST_CHUNK ? p->count - i : ST_CHUNK;
-        if (!g->flow->read(g->flow->arg, CKPT_WEIGHTS, p->offset + i, n, x + i, e)) continue;
-        free(x);
-        return NULL;
+        if (g->flow->read(g->flow->arg, CKPT_WEIGHTS, p->offset + i, n, x + i, e)) return -1;
     }
-    return x;
+    return 0;
 }
 
 /* Finds matrix "lora_A" or "lora_B" of the adapter of weight p. Returns NULL if it has none. */
 static const struct param *matrix_of(const struct merge *g, const struct param *p, const char *part)
 {
-    static const char suffix[] = ".weight";
-    const size_t n = strlen(p->name), k = sizeof suffix - 1;
+    const int n = prog_module_in(p->name);
     char name[sizeof p->name + 16];
-    if (n <= k || strcmp(p->name + n - k, suffix)) return NULL;
-    snprintf(name, sizeof name, "%.*s.%s%s", (int)(n - k), p->name, part, suffix);
-    for (int i = 0; i < g->n; i++)
-        if (g->list[i].adapter && !strcmp(g->list[i].name, name)) return &g->list[i];
-    return NULL;
+    if (n < 0) return NULL;
+    snprintf(name, sizeof name, "%.*s.%s%s", n, p->name, part, p->name + n);
+    const struct param *found = hf_find_param(g->sorted, g->n, name);
+    return found && found->adapter ? found : NULL;
 }
 
 static bool has(const struct param *p, int64_t offset)
@@ -75,20 +88,41 @@ static bool has(const struct param *p, int64_t offset)
     return offset >= p->offset && offset < p->offset + p->count;
 }
 
+/* Finds the tensor that has element `offset`. */
+static int find(const struct merge *g, int64_t offset)
+{
+    int low = 0, high = g->n - 1;
+    while (low < high) {
+        const int mid = (low + high + 1) / 2;
+        if (g->list[mid].offset <= offset)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    assert(has(&g->list[low], offset));
+    return low;
+}
+
 /* Turns to the tensor that has element `offset`. */
 static int turn(struct merge *g, int64_t offset, struct err *e)
 {
     if (g->at >= 0 && has(&g->list[g->at], offset)) return 0;
-    for (g->at = 0; !has(&g->list[g->at], offset); g->at++) assert(g->at + 1 < g->n);
-    const struct param *p = &g->list[g->at];
+    const int at = find(g, offset);
+    const struct param *p = &g->list[at];
     const struct param *a = matrix_of(g, p, "lora_A"), *b = matrix_of(g, p, "lora_B");
-    free(g->A), free(g->B);
     g->A = g->B = NULL;
-    if (!a) return 0;
-    assert(b && a->cols == p->cols && b->rows == p->rows);
-    g->A = read_tensor(g, a, e);
-    g->B = g->A ? read_tensor(g, b, e) : NULL;
-    return g->B ? 0 : -1;
+    g->at = -1;
+    if (a) {
+        float *const B = g->room + mem_round(a->count, PLAN_MERGE_ALIGN);
+        assert(b && a->cols == p->cols && b->rows == p->rows);
+        if (read_tensor(g, a, g->room, e) || read_tensor(g, b, B, e)) return -1;
+        g->A = g->room;
+        g->B = B;
+        const int64_t used = B - g->room + mem_round(b->count, PLAN_MERGE_ALIGN);
+        if (used > g->used) g->used = used;
+    }
+    g->at = at;
+    return 0;
 }
 
 /* Elements [at, at + n) of a tensor of `cols` columns, to which scale B A is added. */

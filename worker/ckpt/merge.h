@@ -13,12 +13,15 @@
 struct merge;
 
 /* Prepares to read the merged weights of a whole model of shape m. The flow reads the model's
- * weights and its adapters. Both are borrowed. Returns NULL after an error of hf_list, or with
- * ERR_IO if there is no memory. */
-struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *flow, struct err *e);
-/* Reads merged elements, as struct hf_flat.read does. Fails with the flow's errors, or with ERR_IO
- * if there is no memory for A and B of a tensor. */
+ * weights and its adapters. Both are borrowed. `room` is memory for A and B of one product, of as
+ * many elements as merge_sizes says, and is borrowed; if it is NULL, that memory is allocated.
+ * Returns NULL after an error of hf_list, or with ERR_IO if there is no memory. */
+struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *flow, float *room,
+                         struct err *e);
+/* Reads merged elements, as struct hf_flat.read does. Fails with the flow's errors. */
 int merge_read(void *merge, int64_t offset, int64_t n, float *out, struct err *e);
+/* Returns the largest number of elements of `room` that A and B of a product have used so far. */
+int64_t merge_used(const struct merge *g);
 void merge_close(struct merge *g); /* NULL allowed */
 
 #endif

@@ -79,12 +79,12 @@ int64_t hf_run_size(const struct param *p)
 
 int64_t hf_block_size(const struct param *p)
 {
-    return p->count / (p->stack ? p->stack : 1);
+    return param_block(true, p->stack, p->count);
 }
 
 bool hf_by_blocks(const struct param *p)
 {
-    return p->transposed || p->stack;
+    return param_block(p->transposed, p->stack, p->count) > 0;
 }
 
 /* ---- rows that files group by head ----------------------------------------------------------- */

@@ -71,5 +71,13 @@ void param_get(const struct model_shape *m, int i, struct param *out);
 int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first);
 /* Describes the first max tensors. Returns the number of tensors of the model. */
 int param_list(const struct model_shape *m, struct param *out, int max);
+/* Returns the number of elements of the blocks in which a tensor of `count` elements is read from
+ * files and written to them, or 0 if it is read and written row by row. A tensor has blocks if it
+ * is transposed in files, and then it is one block, or if it is a stack of matrices, which are then
+ * the blocks. */
+static inline int64_t param_block(bool transposed, int32_t stack, int64_t count)
+{
+    return transposed || stack ? count / (stack ? stack : 1) : 0;
+}
 
 #endif

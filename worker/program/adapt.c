@@ -9,10 +9,15 @@
 
 static const char suffix[] = ".weight";
 
+int prog_module_in(const char *name)
+{
+    const size_t n = strlen(name), k = sizeof suffix - 1;
+    return n > k && !strcmp(name + n - k, suffix) ? (int)(n - k) : -1;
+}
+
 int prog_module_size(const struct weight *w)
 {
-    const size_t n = strlen(w->name), k = sizeof suffix - 1;
-    return n > k && !strcmp(w->name + n - k, suffix) ? (int)(n - k) : -1;
+    return prog_module_in(w->name);
 }
 
 bool prog_adapts(const struct program *p, int i)

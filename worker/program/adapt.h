@@ -33,5 +33,8 @@ void prog_save(struct program *p, int weight);
 /* Returns the length of the name of the weight's module, which is the name without its last part
  * ".weight". Returns -1 if the weight has another last part. */
 int prog_module_size(const struct weight *w);
+/* Returns the length of the module's name in the whole name of a weight, as prog_module_size
+ * does. */
+int prog_module_in(const char *name);
 
 #endif
