@@ -191,6 +191,7 @@ enum { NAMES_SIZE = 400 };
 
 /* The tensors of adapters, and the tensors of a file that have them. */
 struct adapter_reading {
+    struct st_file *own; /* owned */
     const struct st_file *f;
     const struct model_shape *m;
     struct param *list;              /* owned: sorted by name */
@@ -315,35 +316,60 @@ static int find_all(struct adapter_reading *r, struct err *e)
     return check_missing(r, e);
 }
 
-/* Passes the tensors of a file to a sink, in the order of the flat layout. */
-static int read_tensors(struct adapter_reading *r, const struct hf_sink *to, struct err *e)
+void adapter_close(struct adapter_reading *r)
 {
-    int n, rc = -1;
-    const struct hf_found from = {r->f, find_stored, r};
-    struct param *list = hf_list(r->m, &n, e);
-    r->list = list ? hf_sorted(r->m, &r->n, e) : NULL;
-    r->stored = r->list ? calloc((size_t)r->n + 1, sizeof *r->stored) : NULL;
-    if (r->list) n = hf_of_adapter(list, n), r->n = hf_of_adapter(r->list, r->n);
-    if (r->stored)
-        rc = find_all(r, e) || hf_read_found(&from, list, n, to, e) ? -1 : 0;
-    else if (r->list)
-        err_set(e, ERR_IO, "out of memory for %s", st_path(r->f));
+    if (!r) return;
     free(r->stored);
     free(r->list);
-    free(list);
-    return rc;
+    st_close(r->own);
+    free(r);
+}
+
+static int open_tensors(struct adapter_reading *r, const char *path, struct err *e)
+{
+    if (!(r->own = st_open(path, e))) return -1;
+    r->f = r->own;
+    if (!(r->list = hf_sorted(r->m, &r->n, e))) return -1;
+    r->n = hf_of_adapter(r->list, r->n);
+    r->stored = calloc((size_t)r->n + 1, sizeof *r->stored);
+    if (!r->stored) return err_set(e, ERR_IO, "out of memory for %s", path);
+    return find_all(r, e);
+}
+
+struct adapter_reading *adapter_open(const char *dir, const struct model_shape *m, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (adapter_check(dir, m, e)) return NULL;
+    if (file_join(path, e, "%s/%s", dir, weights_file) < 0) return NULL;
+    struct adapter_reading *r = calloc(1, sizeof *r);
+    if (!r) {
+        err_set(e, ERR_IO, "out of memory for %s", path);
+        return NULL;
+    }
+    r->m = m;
+    if (!open_tensors(r, path, e)) return r;
+    adapter_close(r);
+    return NULL;
+}
+
+const struct st_tensor *adapter_find(const struct adapter_reading *r, const struct param *p,
+                                     const struct st_file **f)
+{
+    const struct param *own = hf_find_param(r->list, r->n, p->name);
+    *f = r->f;
+    return own ? r->stored[own - r->list] : NULL;
 }
 
 int adapter_load(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                  struct err *e)
 {
-    char path[FILE_PATH_SIZE];
-    if (adapter_check(dir, m, e)) return -1;
-    if (file_join(path, e, "%s/%s", dir, weights_file) < 0) return -1;
-    struct st_file *f = st_open(path, e);
-    if (!f) return -1;
-    struct adapter_reading r = {.f = f, .m = m};
-    const int rc = read_tensors(&r, to, e);
-    st_close(f);
+    int n;
+    struct adapter_reading *r = adapter_open(dir, m, e);
+    struct param *list = r ? hf_list(m, &n, e) : NULL;
+    const struct hf_found from = {r ? r->f : NULL, find_stored, r};
+    if (list) n = hf_of_adapter(list, n);
+    const int rc = list ? hf_read_found(&from, list, n, to, e) : -1;
+    free(list);
+    adapter_close(r);
     return rc;
 }

@@ -76,10 +76,19 @@ int adapter_check(const char *dir, const struct model_shape *m, struct err *e);
 int adapter_load(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                  struct err *e);
 
+struct st_tensor;
+/* Opens a directory to read single tensors of the adapters of m, which is borrowed. Checks all that
+ * adapter_load checks, and returns NULL if it fails. */
+struct adapter_reading *adapter_open(const char *dir, const struct model_shape *m, struct err *e);
+/* Returns the tensor of the directory that has the elements of p, and its file in *f. Returns NULL
+ * if p is no tensor of the adapters. */
+const struct st_tensor *adapter_find(const struct adapter_reading *r, const struct param *p,
+                                     const struct st_file **f);
+void adapter_close(struct adapter_reading *r); /* accepts NULL */
+
 /* ---- inside worker/hf: modules that are trained whole (adapter_saved.c) ---------------------- */
 
 struct jwrite;
-struct st_tensor;
 /* Writes the member modules_to_save of m, which is null if it has none. */
 void adapter_saved_write(struct jwrite *w, const struct model_shape *m);
 /* Fails if the configuration names a whole module that m does not train. */

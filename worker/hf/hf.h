@@ -96,6 +96,9 @@ struct hf_flat {
     const struct hf_halves *halves; /* maps the names of weights to their names in the file
                                      * (worker/hf/halves.h); NULL means that the names in the
                                      * file are those of the flat layout */
+    /* borrowed memory for two blocks of the largest tensor that is written by blocks
+     * (hf_by_blocks), in dtype; NULL means that the memory is allocated for each tensor */
+    void *blocks;
 };
 
 /* Writes a model directory that transformers can load. The directory gets config.json,

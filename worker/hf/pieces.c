@@ -275,9 +275,8 @@ static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, stru
     return 0;
 }
 
-/* Checks that the head in the file of a tied model, if there is one, is equal to the embedding. */
-static int check_tied(const struct hf_weights *w, const struct model_shape *m, struct be *be,
-                      struct err *e)
+int hf_check_tied(const struct hf_weights *w, const struct model_shape *m, struct be *be,
+                  struct err *e)
 {
     struct st_file *head_file;
     struct param p;
@@ -321,7 +320,7 @@ static int load_pieces(const char *dir, const struct model_shape *m, const struc
     struct hf_weights *w = list ? hf_weights_open(dir, m, e) : NULL;
     struct pieces *r = w ? pieces_create(to, list, n, e) : NULL;
     int rc = r ? hf_compare(w, dir, m, e) : -1;
-    if (rc == 0) rc = check_tied(w, m, to->be, e);
+    if (rc == 0) rc = hf_check_tied(w, m, to->be, e);
     for (int i = 0; rc == 0 && i < n; i++) {
         const struct hf_stored x = hf_stored_find(w, &list[i]);
         count_again(to, &x, &list[i]);

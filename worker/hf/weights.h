@@ -78,6 +78,10 @@ int hf_name_entries(struct hf_weights *w, struct err *e);
 /* Sets *headless to true if the model has tensors of a head and the files have none of these
  * tensors. */
 int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
+/* Checks that the head in the file of a tied model, if there is one, is equal to the embedding.
+ * `be` may be NULL. */
+int hf_check_tied(const struct hf_weights *w, const struct model_shape *m, struct be *be,
+                  struct err *e);
 /* Lists all tensors of the model with its head, sorted by name. The caller frees the list. */
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);
 /* Returns true if files may have this tensor in addition to the weights. Such a tensor may be

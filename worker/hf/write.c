@@ -24,8 +24,8 @@ struct named { /* one tensor of a flat array, for the writer */
     char text[ST_NAME_SIZE];
     const struct hf_flat *flat;
     const struct param *param;
-    char *block;    /* owned: a block in the file's order; used if the tensor is written by
-                     * blocks */
+    char *block;    /* a block in the file's order; used if the tensor is written by blocks. It is
+                     * owned unless the array brings memory for blocks */
     int64_t number; /* index of the block that is in `block` */
 };
 
@@ -46,14 +46,21 @@ static int read_here(const struct named *t, int64_t offset, int64_t n, void *out
     return rc;
 }
 
+static void free_block(struct named *t)
+{
+    if (t->flat && !t->flat->blocks) free(t->block);
+    t->block = NULL;
+}
+
 /* Loads block b, in the file's order, into t->block. */
 static int load_block(struct named *t, int64_t b, struct err *e)
 {
     const struct param *p = t->param;
     const int64_t unit = dtype_size(t->flat->dtype), size = hf_block_size(p);
-    char *ours = malloc((size_t)(size * unit));
+    char *const room = t->flat->blocks;
+    char *ours = room ? room + size * unit : malloc((size_t)(size * unit));
     int rc = 0;
-    if (!t->block) t->block = malloc((size_t)(size * unit));
+    if (!t->block) t->block = room ? room : malloc((size_t)(size * unit));
     if (!ours || !t->block) rc = err_set(e, ERR_IO, "out of memory for %s", t->text);
     for (int64_t at = 0; rc == 0 && at < size; at += ST_CHUNK) {
         const int64_t n = size - at < ST_CHUNK ? size - at : ST_CHUNK;
@@ -61,7 +68,7 @@ static int load_block(struct named *t, int64_t b, struct err *e)
     }
     if (rc == 0) hf_block_in_file(p, ours, t->block, unit);
     t->number = b;
-    free(ours);
+    if (!room) free(ours);
     return rc;
 }
 
@@ -75,9 +82,7 @@ static int read_blocks(struct named *t, int64_t at, int64_t n, char *out, struct
         memcpy(out + done * unit, t->block + from * unit, (size_t)(k * unit));
         done += k;
     }
-    if (at + n < t->param->count) return 0;
-    free(t->block);
-    t->block = NULL;
+    if (at + n >= t->param->count) free_block(t);
     return 0;
 }
 
@@ -155,7 +160,7 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
         err_set(e, ERR_IO, "%s: out of memory", path);
     }
     /* after a failure, a block may not have been freed yet */
-    for (int i = 0; names && i < n * n_flats; i++) free(names[i].block);
+    for (int i = 0; names && i < n * n_flats; i++) free_block(&names[i]);
     free(names);
     free(items);
     free(params);
@@ -210,7 +215,7 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
             rc = read_named(&t, at, k, piece, e);
             if (rc == 0) sha256_add(&sha, piece, (size_t)(k * unit));
         }
-        free(t.block); /* after a failure, the block may not have been freed yet */
+        free_block(&t); /* after a failure, the block may not have been freed yet */
     }
     if (m->quant) { /* a product with weights in blocks does not have the same bits as a
                      * product with equal weights in fp32, so the digests of the two models
