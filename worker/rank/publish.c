@@ -13,6 +13,7 @@
 #include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "api/core/job_paths.h"
+#include "api/core/manifest.h"
 
 #define FIELD "output.path"
 
@@ -174,6 +175,23 @@ int publish_file(const struct publish *p, const char *from, const char *name, st
     if (fd >= 0) close(fd);
     if (parent >= 0) close(parent);
     return rc < 0 ? err_prefix(e, FIELD ": %s", name) : 0;
+}
+
+int publish_checkpoint(const struct publish *p, const char *step_dir, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct manifest *m;
+    if (p->dir < 0) return 0;
+    if (!(m = malloc(sizeof *m))) return err_set(e, ERR_IO, "out of memory");
+    int rc = manifest_check(m, step_dir, MANIFEST_SIZES, e);
+    for (int i = 0; !rc && i < m->n_files; i++) {
+        const char *name = m->file[i].path;
+        if (strncmp(name, "hf/", 3) && strncmp(name, "hf_ema/", 7) && strncmp(name, "adapter/", 8))
+            continue;
+        rc = file_join(path, e, "%s/%s", step_dir, name) || publish_file(p, path, name, e);
+    }
+    free(m);
+    return rc ? -1 : 0;
 }
 
 void publish_close(struct publish *p)

@@ -27,6 +27,9 @@ int publish_open(struct publish *p, const char *path, const char *const *roots, 
 /* Publishes the file `from` under the given name, which may contain directories. A file that
  * already has this name is replaced. Does nothing if no directory is open. */
 int publish_file(const struct publish *p, const char *from, const char *name, struct err *e);
+/* Publishes the model of a checkpoint: the files of hf/, hf_ema/ and adapter/ that its manifest
+ * lists. Fails as publish_file and manifest_check do. */
+int publish_checkpoint(const struct publish *p, const char *step_dir, struct err *e);
 void publish_close(struct publish *p);
 
 #endif

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jwrite.h"
-#include "api/core/manifest.h"
 #include "worker/rank/training.h"
 
 int training_note(struct training *t, const struct training_note *n, struct err *e)
@@ -66,34 +65,13 @@ static void write_evals(struct jwrite *w, const struct training *t)
     jwrite_end(w);
 }
 
-/* Publishes the model of the last checkpoint: the files of hf/ and hf_ema/ that its manifest
- * lists. */
-static int publish_model(struct training *t, struct err *e)
-{
-    const struct publish *p = &t->r->publish;
-    char path[FILE_PATH_SIZE];
-    struct manifest *m;
-    int rc = 0;
-    if (p->dir < 0) return 0;
-    if (!(m = malloc(sizeof *m))) return err_set(e, ERR_IO, "out of memory");
-    rc = manifest_check(m, t->last.path, MANIFEST_SIZES, e);
-    for (int i = 0; !rc && i < m->n_files; i++) {
-        const char *name = m->file[i].path;
-        if (strncmp(name, "hf/", 3) && strncmp(name, "hf_ema/", 7) && strncmp(name, "adapter/", 8))
-            continue;
-        rc = file_join(path, e, "%s/%s", t->last.path, name) || publish_file(p, path, name, e);
-    }
-    free(m);
-    return rc ? -1 : 0;
-}
-
 int training_result(struct training *t, struct err *e)
 {
     struct run *r = t->r;
     char json[RANK_RESULT_SIZE], hf[CKPT_PATH_SIZE + 8], ema[CKPT_PATH_SIZE + 8];
     char adapter[CKPT_PATH_SIZE + 8];
     struct jwrite w;
-    if (publish_model(t, e)) return -1;
+    if (publish_checkpoint(&r->publish, t->last.path, e)) return -1;
     const bool adapted = r->spec->model.shape.adapter.rank > 0;
     snprintf(hf, sizeof hf, "%s/hf", t->last.path);
     snprintf(adapter, sizeof adapter, "%s/adapter", t->last.path);
