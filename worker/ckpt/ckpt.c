@@ -212,10 +212,12 @@ static int write_merged(const char *tmp, const struct model_shape *shape,
     char path[FILE_PATH_SIZE];
     assert(a->flow.arg);
     if (file_join(path, e, "%s/hf", tmp) < 0) return -1;
-    struct merge *g = merge_open(shape, &a->flow, NULL, e);
+    struct merge *g = merge_open(shape, &a->flow, a->room.adapter, e);
     if (!g) return -1;
-    const struct hf_flat weights = {"", NULL, a->dtype, merge_read, g};
+    const struct hf_flat weights = {
+        .prefix = "", .dtype = a->dtype, .read = merge_read, .arg = g, .blocks = a->room.blocks};
     const int rc = hf_save_flat(path, shape, &weights, a->beside, out, e);
+    if (a->room.used) *a->room.used = merge_used(g);
     merge_close(g);
     return rc;
 }
@@ -300,6 +302,19 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     return file_sync_dir(tmp, e);
 }
 
+/* Writes only the model with the adapters merged into it. */
+static int write_model(const char *tmp, const struct model_shape *shape,
+                       const struct ckpt_arrays *a, struct manifest *m, struct err *e)
+{
+    struct st_digest merged = {0};
+    if (write_merged(tmp, shape, a, &merged, e) < 0) return -1;
+    memcpy(m->weights_sha256, merged.tensors, SHA256_HEX);
+    if (manifest_add(m, tmp, config_file, e) < 0) return -1;
+    put_array(m, weights_file, &merged);
+    if (add_files(m, tmp, "hf", a, e) < 0 || manifest_write(m, tmp, e) < 0) return -1;
+    return file_sync_dir(tmp, e);
+}
+
 /* Renames tmp to its final name. If a valid checkpoint of that step already has this name,
  * returns 1. In that case the valid checkpoint is kept, and *m becomes the manifest of this
  * checkpoint. */
@@ -320,18 +335,19 @@ static int publish(const char *tmp, const char *final, struct manifest *m, struc
     return rename(tmp, final) < 0 ? err_errno(e, "rename %s", final) : 0;
 }
 
-/* Saves a checkpoint. The caller has set the step and the epoch of m. */
+/* Saves a checkpoint, or only a merged model if s is NULL. The caller has set the step and the
+ * epoch of m. */
 static int save(const char *job_dir, struct manifest *m, const struct model_shape *shape,
                 const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
                 struct err *e)
 {
     char dir[FILE_PATH_SIZE], tmp[FILE_PATH_SIZE], final[FILE_PATH_SIZE];
-    long long step = s->step;
+    const long long step = m->step;
     if (file_join(dir, e, "%s/checkpoints", job_dir) < 0 || file_make_dir(dir, e) < 0) return -1;
     if (file_join(final, e, "%s/" MANIFEST_STEP, dir, step) < 0) return -1;
     if (file_join(tmp, e, "%s.e%lld.tmp", final, (long long)m->epoch) < 0) return -1;
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
-    int rc = write_all(tmp, shape, a, s, m, e);
+    int rc = s ? write_all(tmp, shape, a, s, m, e) : write_model(tmp, shape, a, m, e);
     if (rc == 0) rc = publish(tmp, final, m, e);
     /* rc is not 0 if the save has failed, or if the step was already saved */
     if (rc != 0) file_remove(tmp, NULL);
@@ -339,17 +355,30 @@ static int save(const char *job_dir, struct manifest *m, const struct model_shap
     return rc < 0 ? -1 : fill_info(info, m, final, e);
 }
 
-int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shape,
-              const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
-              struct err *e)
+static int save_as(const char *job_dir, int64_t step, int64_t epoch,
+                   const struct model_shape *shape, const struct ckpt_arrays *a,
+                   const struct ckpt_state *s, struct ckpt_info *info, struct err *e)
 {
     struct manifest *m = calloc(1, sizeof *m);
     if (!m) abort();
-    m->step = s->step;
+    m->step = step;
     m->epoch = epoch;
     const int rc = save(job_dir, m, shape, a, s, info, e);
     free(m);
     return rc;
+}
+
+int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shape,
+              const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
+              struct err *e)
+{
+    return save_as(job_dir, s->step, epoch, shape, a, s, info, e);
+}
+
+int ckpt_save_merged(const char *job_dir, int64_t epoch, const struct model_shape *shape,
+                     const struct ckpt_arrays *a, struct ckpt_info *info, struct err *e)
+{
+    return save_as(job_dir, CKPT_MERGED_STEP, epoch, shape, a, NULL, info, e);
 }
 
 /* ---- finding --------------------------------------------------------------------------------- */

@@ -145,6 +145,14 @@ struct ckpt_arrays {
     bool merge;
     const struct references *references; /* saved, too; NULL if there are none */
     bool wrapped; /* with adapters: their model is in a wrapper (worker/hf/adapter.h) */
+    /* Borrowed memory for merging, of the sizes that merge_sizes gives. If a pointer is NULL, that
+     * memory is allocated. */
+    struct {
+        float *adapter; /* A and B of a product */
+        void *blocks;   /* two blocks, in dtype */
+        /* gets the largest number of elements of `adapter` that were in use; NULL allowed */
+        int64_t *used;
+    } room;
 };
 
 struct ckpt_info {
@@ -166,6 +174,13 @@ struct ckpt_info {
 int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shape,
               const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
               struct err *e);
+
+/* Writes a directory that has only hf/, the model with its adapters merged into it, and the
+ * manifest, as the checkpoint of step CKPT_MERGED_STEP. No job can be resumed from it. a->flow has
+ * the model and its adapters. Otherwise does the same as ckpt_save. */
+#define CKPT_MERGED_STEP 1
+int ckpt_save_merged(const char *job_dir, int64_t epoch, const struct model_shape *shape,
+                     const struct ckpt_arrays *a, struct ckpt_info *info, struct err *e);
 
 /* Finds, in job_dir/checkpoints, the newest directory that passes ckpt_check and whose
  * contents belong to the step in its name. Fills *info as ckpt_check does. Newer directories
