@@ -6,7 +6,16 @@
 #include "api/core/formats.h"
 #include "api/core/strategy.h"
 
-enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
+/* The kinds before JOB_MERGE run a model. */
+enum job_kind {
+    JOB_TRAIN,
+    JOB_SCORE,
+    JOB_GENERATE,
+    JOB_VERIFY,
+    JOB_EMBED,
+    JOB_MERGE, /* adds an adapter to the weights of its base */
+    JOB_KIND_N
+};
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
 enum form_id {
     FORM_BLOCKWISE,        /* passes blocks of keys and values around the ring, with an online

@@ -450,6 +450,7 @@ static int check_parallel(struct job_spec *s, struct err *e)
 int job_check(struct job_spec *s, struct err *e)
 {
     if (check_text_table(s, e) || check_table(s, e)) return -1;
+    if (s->kind == JOB_MERGE) return job_check_merge(s, e);
     if (check_model(s, e) || check_data(s, e) || check_length(s, e) || job_check_infer(s, e))
         return -1;
     set_tolerance(s);

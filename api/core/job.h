@@ -386,6 +386,9 @@ int job_check_infer(struct job_spec *s, struct err *e);
 /* Checks the rules of job_check that concern schedules, stages, evaluation and the first step
  * (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
+/* Checks the rules of job_check for a job of the kind merge, which has no data and no ring
+ * (job_merge.c). */
+int job_check_merge(struct job_spec *s, struct err *e);
 /* Tells whether the job's text is converted to ids byte by byte. Returns true if the job asks for
  * bytes. Also returns true if the model's tokenizer is not known or is that of bytes, unless the
  * model's vocabulary is known to be too small for bytes (job_lacks_bytes). */

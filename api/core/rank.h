@@ -168,7 +168,8 @@ enum progress_unit {
     PROGRESS_TOKENS,   /* score, embed: tokens of the data; verify: tokens of rank 0's passes */
     PROGRESS_REQUESTS, /* generate: prompts, lines of a batch or samples */
     PROGRESS_BYTES,    /* preparing: bytes of the sources; each source is read twice, so its bytes
-                        * count twice */
+                        * count twice. merge: bytes of the model and of its adapter, in the
+                        * precision that is written */
     PROGRESS_SAMPLES,  /* train with pairs of answers, before the first step: samples whose
                         * references are computed */
     PROGRESS_UNIT_N

@@ -19,6 +19,7 @@
 #define VERIFY     K(JOB_VERIFY)
 #define GENERATE   K(JOB_GENERATE)
 #define ALL        (K(JOB_KIND_N) - 1)
+#define RUNS       (ALL & ~K(JOB_MERGE)) /* the kinds that run a model */
 #define INTERNAL   0u
 
 #define BIG ((double)((int64_t)1 << 50)) /* doubles are exact for integers up to 2^53 */
@@ -27,7 +28,9 @@
  * with the name of its list. */
 #define NEWER(path, word, since) word, since, path " \"" word "\""
 
-static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
+static const char *const kind_words[] = {"train", "score", "generate", "verify",
+                                         "embed", "merge", NULL};
+static const struct field_word kind_newer[] = {{NEWER("kind", "merge", 7)}, {NULL}};
 static const char *const init_words[] = {"auto", "random", NULL};
 const char *const spec_weights_words[] = {"model", "int8", "int4", NULL};
 /* Words, by 1 + enum rope_id. longrope is missing because its factors are fitted to one model. */
@@ -88,12 +91,12 @@ static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 #define FREEZE_8(a, b, c, d, e, f, g, h)               FREEZE(a), FREEZE(b), FREEZE(c), FREEZE(d), FREEZE(e), FREEZE(f), FREEZE(g), FREEZE(h)
 
 const struct field spec_fields[] = {
-    ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify or embed."),
+    ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify, embed or merge.", 0, kind_newer),
     TEXT("name", name, "", ALL, "A name for people, at most 128 bytes; not digits alone, which are ids."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it, or a GGUF file, by its path, upload:NAME, job:ID or job:ID/step-N; else model.config."),
-    ENUM("model.init", model.init, init_words, MODEL_INIT_AUTO, ALL, "auto: weights are those of model.path, and random for model.config; random: drawn from the seed for model.path too, of which the job takes config.json, tokenizer and template alone: it needs no weights."),
-    ENUM("model.weights", model.weights, spec_weights_words, WEIGHTS_MODEL, ALL, "The storage of the weights of products: model, in precision.params; int8, blocks of 32 with an fp16 scale (Q8_0), 1.06 bytes a weight; int4, blocks of 32 with an fp16 scale and minimum (Q4_1), 0.63 bytes, head and tied embedding in int8. They are quantised while they are loaded; activations never are. A training leaves them as they are, and trains an adapter.", 7),
+    ENUM("model.init", model.init, init_words, MODEL_INIT_AUTO, RUNS, "auto: weights are those of model.path, and random for model.config; random: drawn from the seed for model.path too, of which the job takes config.json, tokenizer and template alone: it needs no weights."),
+    ENUM("model.weights", model.weights, spec_weights_words, WEIGHTS_MODEL, RUNS, "The storage of the weights of products: model, in precision.params; int8, blocks of 32 with an fp16 scale (Q8_0), 1.06 bytes a weight; int4, blocks of 32 with an fp16 scale and minimum (Q4_1), 0.63 bytes, head and tied embedding in int8. They are quantised while they are loaded; activations never are. A training leaves them as they are, and trains an adapter.", 7),
     TEXT("model.adapter", model.adapter, "", ALL, "An adapter for the model, by its path, upload:NAME, job:ID or job:ID/step-N: a directory as the package peft saves it. A node reads it, and it gives adapter.type, rank, alpha, rslora, targets and modules_to_save their values: a job that names one of them must name the same.", 7),
     ENUM("model.rope.compute", model.rope.rule.compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
     ENUM("model.rope.type", model.rope.type, rope_type_words, 0, ALL, "Another rule of RoPE's frequencies than the model's, by the words of transformers' rope_parameters, with the parameters below; auto: the model's own."),
@@ -108,12 +111,12 @@ const struct field spec_fields[] = {
     REAL("model.rope.mscale_all_dim", model.rope.rule.mscale_all_dim, 1e-6, 1e9, 0, ALL, "yarn: mscale_all_dim, with mscale."),
     REAL("model.rope.attention_factor", model.rope.rule.attention_factor, 1e-6, 1e9, 0, ALL, "yarn: what cosines and sines are multiplied by; default: by the rule."),
     BOOL("model.rope.truncate", model.rope.truncate, 1, ALL, "yarn: the ends of the ramp are whole numbers."),
-    INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
+    INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, RUNS, "Tokens per sequence S."),
     ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: the tokenizer.json of model.path, and byte for new models and for those with seqd's own tokenizer. A model without a tokenizer takes token ids only and refuses text. Where this is byte, a model is trained and queried in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
-    INT("data.frames", data.frames, 1, 65536, 0, ALL, "latents: frames of the largest sample."),
-    INT("data.height", data.height, 1, 65536, 0, ALL, "latents: rows of the largest sample, in latents."),
-    INT("data.width", data.width, 1, 65536, 0, ALL, "latents: columns of the largest sample, in latents."),
+    INT("data.frames", data.frames, 1, 65536, 0, RUNS, "latents: frames of the largest sample."),
+    INT("data.height", data.height, 1, 65536, 0, RUNS, "latents: rows of the largest sample, in latents."),
+    INT("data.width", data.width, 1, 65536, 0, RUNS, "latents: columns of the largest sample, in latents."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
     ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "How documents fill sequences: concat, end to end, then cut; best_fit, whole documents; none, a sequence for each; default: concat, and best_fit with objective.type dpo. A score takes concat or best_fit, embed concat or none."),
     ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked. A score takes auto or split, which are one there, embed auto or error, which are one, or truncate."),
@@ -174,19 +177,19 @@ const struct field spec_fields[] = {
     ENUM("schedule.type", schedule.type, schedule_words, SCHEDULE_COSINE, TRAINING, "After the warmup: cosine, linear, constant or wsd."),
     REAL("schedule.decay_fraction", schedule.decay_fraction, 0, 1, 0.1, TRAINING, "wsd: the last part of the run, which decays."),
     ENUM("schedule.decay_shape", schedule.decay_shape, decay_words, DECAY_ONE_MINUS_SQRT, TRAINING, "wsd: linear, 1-sqrt, cosine or exponential."),
-    ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks.", 0, strategy_newer),
-    ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
-    ENUM("parallel.form", parallel.form, spec_form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; dsp: switch, or ulysses or ulysses_both, which it is compared with; auto: by the plan.", 0, form_newer),
-    ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, ALL, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),
-    INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: by the plan, else resources.ranks."),
-    INT32("parallel.ulysses", parallel.ulysses, 1, JOB_MAX_RANKS, 0, ALL, "usp: ranks in a row that share attention heads as under ulysses, a divisor of sp; keys and values pass round a ring of sp / ulysses ranks. Default: by the plan.", 7),
-    INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / (sp * pp * tp)."),
+    ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, RUNS, "How a sequence is split over ranks.", 0, strategy_newer),
+    ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, RUNS, "Which tokens a rank holds."),
+    ENUM("parallel.form", parallel.form, spec_form_words, FORM_AUTO, RUNS, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; dsp: switch, or ulysses or ulysses_both, which it is compared with; auto: by the plan.", 0, form_newer),
+    ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, RUNS, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),
+    INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, RUNS, "Ranks of the ring; auto: by the plan, else resources.ranks."),
+    INT32("parallel.ulysses", parallel.ulysses, 1, JOB_MAX_RANKS, 0, RUNS, "usp: ranks in a row that share attention heads as under ulysses, a divisor of sp; keys and values pass round a ring of sp / ulysses ranks. Default: by the plan.", 7),
+    INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, RUNS, "Rings side by side; default resources.ranks / (sp * pp * tp)."),
     INT32("parallel.tp", parallel.tp, 1, JOB_MAX_RANKS, 0, TRAINING, "Ranks that share every layer, attention by heads and the MLP by columns (tensor parallelism). Default: by the plan, else 1.", 7),
-    INT32("parallel.pp", parallel.pp, 1, JOB_MAX_RANKS, 0, ALL, "Stages of a pipeline, each with consecutive layers. Default: by the plan, else 1.", 7),
+    INT32("parallel.pp", parallel.pp, 1, JOB_MAX_RANKS, 0, RUNS, "Stages of a pipeline, each with consecutive layers. Default: by the plan, else 1.", 7),
     INT32("parallel.zero", parallel.zero, 0, 3, 1, TRAINING, "ZeRO: 0 none, 1 optimizer, 2 and gradients, 3 and weights."),
     INT32("parallel.zero_group", parallel.zero_group, 1, JOB_MAX_RANKS, 0, TRAINING, "Ranks in a row over which ZeRO shards state, a divisor of sp * dp; each such group has all of it. Default: by the plan, else all.", 7),
-    ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, ALL, "auto: shared memory within a node, TCP between, and NCCL for what GPUs send each other where every rank has one of its own; shm; tcp; nccl: that or a refusal."),
-    BOOL("parallel.tls", parallel.tls, 1, ALL, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt. Shared memory and NCCL are not encrypted: false there."),
+    ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, RUNS, "auto: shared memory within a node, TCP between, and NCCL for what GPUs send each other where every rank has one of its own; shm; tcp; nccl: that or a refusal."),
+    BOOL("parallel.tls", parallel.tls, 1, RUNS, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt. Shared memory and NCCL are not encrypted: false there."),
     ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is NaN or infinity: rollback, skip or fail. A training that ends without one update fails whatever this says.", .waits = FIELD_WAITS_FOR(NONFINITE_SKIP)), /* every other word lets the job fail or return to older weights */
     INT32("guard.rollbacks", guard.rollbacks, 0, 1000, 3, TRAINING, "Rollbacks at most; then the job fails.", .waits = FIELD_WAITS_NEVER), /* only limits guard.nonfinite */
     REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies this many deviations above the recent mean; default: never.", .waits = FIELD_WAITS_IF_SET),
@@ -242,7 +245,7 @@ const struct field spec_fields[] = {
     BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1; not said: as modules.json of model.path has it, else true."),
     TEXT("embed.prompt_name", embed.prompt_name, "", EMBED, "The prompt of config_sentence_transformers.json in model.path that stands before every text; not said: its default_prompt_name.", 7),
     BOOL("embed.prompts", embed.prompts, 1, EMBED, "Put that prompt before every text; false: none.", 7),
-    TEXT("output.path", output.path, "", ALL, "Publish results there too, a training's hf/, or adapter/ (with checkpoint.merge both), and other jobs' artifacts: a directory that is not there yet, beneath a --writable-root of the node.", 7),
+    TEXT("output.path", output.path, "", ALL, "Publish results there too, a training's hf/, or adapter/ (with checkpoint.merge both), a merge's hf/, and other jobs' artifacts: a directory that is not there yet, beneath a --writable-root of the node.", 7),
     TEXT("resources.device", resources.device, "cpu", ALL, "What every rank computes on: cpu, its threads; cuda, a GPU of its own."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),
     INT32("resources.threads", resources.threads, 1, 256, 1, ALL, "Threads per rank."),
@@ -250,10 +253,10 @@ const struct field spec_fields[] = {
     INT32("limits.restarts", limits.restarts, 0, 100, 3, ALL, "Restarts after failures of the job's own making."),
     INT("limits.step_timeout_s", limits.step_timeout_s, 1, 1e6, 0, ALL, "Longest step in seconds; auto: max(30, 10 x the slowest)."),
     INT("limits.init_timeout_s", limits.init_timeout_s, 1, 1e6, 600, ALL, "Longest start in seconds."),
-    INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, ALL, "A peer that gives no sign of life for this long is lost, and so is one for which a connection or a transfer by NCCL waits this long."),
+    INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, RUNS, "A peer that gives no sign of life for this long is lost, and so is one for which a connection or a transfer by NCCL waits this long."),
     INT("limits.wall_s", limits.wall_s, 0, 1e9, 0, ALL, "Seconds that the job may run, over all its attempts, once its ranks are ready; then it saves, stops and has failed with wall_limit. 0: any.", 7),
-    INT("seed", seed, 0, BIG, 0, ALL, "Seed of initial weights and of the order of the data."),
-    ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks at the same parallel.dp, except in decoding: log-probabilities of generated tokens have other last bits on other ranks."),
+    INT("seed", seed, 0, BIG, 0, RUNS, "Seed of initial weights and of the order of the data."),
+    ENUM("determinism", determinism, determinism_words, DET_RUN, RUNS, "off, run: same bits on the same ranks, ranks: on any number of ranks at the same parallel.dp, except in decoding: log-probabilities of generated tokens have other last bits on other ranks."),
     INT32("embed.unsaid", embed.unsaid, 0, 3, 0, INTERNAL, "Bits of enum embed_unsaid: what the job leaves to model.path.", 7),
     {NULL}
 };

@@ -170,7 +170,7 @@ static int choose(struct preparing *p, struct choice *c, struct err *e)
                                    .ungrouped = p->older,
                                    .clock_ms = planner_clock_ms,
                                    .arg = p->R->planner};
-    choice_make(&p->asked, &p->machine, &how, c);
+    if (p->spec.kind != JOB_MERGE) choice_make(&p->asked, &p->machine, &how, c);
     choice_apply(c, &p->spec);
     return family_check(&p->spec, e);
 }

@@ -432,7 +432,7 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     const struct field *f = spec_field("kind");
     if (!kind)
         return err_field(r->e, ERR_INVALID, "kind",
-                         "kind is missing: one of train, score, generate, verify, embed");
+                         "kind is missing: one of train, score, generate, verify, embed, merge");
     return scalar_word(r, "kind", f->words, kind, &r->s->kind);
 }
 

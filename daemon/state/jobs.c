@@ -104,7 +104,8 @@ int job_gpu_given(const struct job *j, const char *node, const char *uuid)
 
 bool job_needs_data(const struct job *j)
 {
-    return j->spec->kind != JOB_GENERATE && !*j->prepared_id;
+    const int32_t kind = j->spec->kind;
+    return kind != JOB_GENERATE && kind != JOB_MERGE && !*j->prepared_id;
 }
 
 int32_t job_slots(const struct job *j, const char *node)

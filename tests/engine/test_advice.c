@@ -166,8 +166,8 @@ static int follow_all(int64_t limit)
 static void test_legal(void)
 {
     static const int parts[] = {1, 2, 64};
-    int n_refused[JOB_KIND_N] = {0};
-    for (int kind = 0; kind < JOB_KIND_N; kind++)
+    int n_refused[JOB_MERGE] = {0};
+    for (int kind = 0; kind < JOB_MERGE; kind++)
         for (int sp = 1; sp <= 2; sp++)
             for (int i = 0; i < 3; i++) {
                 job(kind, sp);
@@ -178,7 +178,7 @@ static void test_legal(void)
                 CHECK_MSG(follow_all(limit) > 0, "%s on %d ranks: %s", spec_kind_name(kind), sp,
                           refusal(limit));
             }
-    for (int kind = 0; kind < JOB_KIND_N; kind++)
+    for (int kind = 0; kind < JOB_MERGE; kind++)
         CHECK_MSG(n_refused[kind] >= 2, "%s", spec_kind_name(kind));
 }
 

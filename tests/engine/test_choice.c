@@ -199,7 +199,7 @@ static void test_lengths(void)
         {0, 1, 0, 8192, NULL, {.kind = ROPE_YARN, .factor = 4, .original = 4096}},
         {0, 1, 0, 8192, NULL, {.kind = ROPE_DYNAMIC, .factor = 2}}};
     const struct machine m = devices(1, 1e-4, 1000);
-    for (int kind = 0; kind < JOB_KIND_N; kind++)
+    for (int kind = 0; kind < JOB_MERGE; kind++)
         for (size_t i = 0; i < sizeof v / sizeof *v; i++) check_length(&m, kind, &v[i]);
     /* If a model's files have a limit of a million positions, it is used like any other limit. */
     decoder(CHOICE_ANY_POSITIONS + 1, 1);

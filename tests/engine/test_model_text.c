@@ -42,7 +42,7 @@ static void passes(struct job_spec *s)
 
 static void test_own_rules(void)
 {
-    for (int kind = 0; kind < JOB_KIND_N; kind++) {
+    for (int kind = 0; kind < JOB_MERGE; kind++) {
         struct job_spec *s = own_spec(kind, TOKENIZER_OWN);
         const struct spec_source text = {.path = tiny_text(s, "a"), .eod = -1};
         s->sampling.max_tokens = 4;

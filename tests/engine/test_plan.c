@@ -155,7 +155,7 @@ static void test_own_memory(void)
     static const enum plan_id both[] = {PLAN_IDS, PLAN_LO, PLAN_NLL, PLAN_SUMSQ, PLAN_INV_FREQ},
                               host[] = {PLAN_ANSWER_LOGITS, PLAN_SAMPLER, PLAN_SCORE_ROWS};
     for (int own = 0; own < 2; own++)
-        for (int kind = 0; kind < JOB_KIND_N; kind++)
+        for (int kind = 0; kind < JOB_MERGE; kind++)
             for (int P = 1; P <= 2; P++) {
                 small_spec(kind, P);
                 spec.model.shape.vocab = 260;
@@ -172,7 +172,7 @@ static void test_own_memory(void)
 
 static void test_layout(void)
 {
-    for (int kind = 0; kind < JOB_KIND_N; kind++)
+    for (int kind = 0; kind < JOB_MERGE; kind++)
         for (int P = 1; P <= 8; P += P == 1 ? 1 : 2)
             for (int det = DET_RUN; det <= DET_RANKS; det++) {
                 if (det == DET_RANKS && (P & (P - 1))) continue;

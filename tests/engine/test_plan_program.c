@@ -176,7 +176,7 @@ static double flops_of(const struct plan *p, const struct model_shape *m, int64_
 
 static void test_decoder(void)
 {
-    for (int kind = 0; kind < JOB_KIND_N; kind++)
+    for (int kind = 0; kind < JOB_MERGE; kind++)
         for (int variant = 0; variant < 24; variant++) {
             small_spec(FAMILY_LLAMA, kind, 1 << variant % 3);
             struct model_shape *m = &spec.model.shape;

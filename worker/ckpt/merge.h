@@ -2,7 +2,7 @@
  * product that has an adapter (LoRA, 2106.09685). The sum is computed in fp32, from the weights as
  * the job has them. Only rank 0 computes it, one tensor after another, with its threads: rank
  * multiply-adds for each element. A and B of a tensor are in memory of the host meanwhile. tested:
- * tests/engine/test_adapter_kept.c */
+ * tests/engine/test_adapter_kept.c, tests/engine/test_merge.c */
 #ifndef SEQD_CKPT_MERGE_H
 #define SEQD_CKPT_MERGE_H
 

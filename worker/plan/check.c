@@ -54,6 +54,7 @@ static int check_text(struct job_spec *s, struct err *e)
 {
     char field[32];
     if (family_diffusion(&s->model.shape)) return 0;
+    if (s->kind == JOB_MERGE && s->data.tokenizer == TOKENIZER_AUTO) return 0; /* has no text */
     if (s->data.tokenizer == TOKENIZER_BYTE && job_lacks_bytes(s))
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "model.config.vocab_size %lld: data.tokenizer \"byte\" needs at least %d",
@@ -248,13 +249,13 @@ static int check_weights(const struct job_spec *s, struct err *e)
 }
 
 /* Refuses weights without a head, such as weights that were saved from the model's base class.
- * Embed jobs need no head. */
+ * Embed jobs need no head, and a merge leaves a model without one as it is. */
 static int check_head(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     struct model_shape less = *m;
     struct param first;
-    s->model.shape.no_head = s->kind == JOB_EMBED;
+    s->model.shape.no_head = s->kind == JOB_EMBED || (s->kind == JOB_MERGE && m->headless);
     if (!m->headless || m->no_head || spec_random_weights(s)) return 0;
     less.no_head = true;
     param_get(m, param_tensors(&less), &first);

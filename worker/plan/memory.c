@@ -219,11 +219,15 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     p->batch = p->cache_rows && c->batch > 1 ? c->batch : 1;
     for (int i = 0; i < PLAN_ID_N; i++) p->item[i] = (struct plan_item){0};
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] = 0;
-    put_parameters(&b, c);
-    memory_program(&b, c->reference);
-    memory_infer(&b);
-    if (put_routes(&b, c, e)) return -1;
-    put_rest(&b, c->segment_size);
+    if (p->kind == JOB_MERGE) {
+        memory_merge(&b);
+    } else {
+        put_parameters(&b, c);
+        memory_program(&b, c->reference);
+        memory_infer(&b);
+        if (put_routes(&b, c, e)) return -1;
+        put_rest(&b, c->segment_size);
+    }
     if (b.overflow)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
     p->arena_size = mem_round(b.arena, PLAN_PAGE);

@@ -24,6 +24,15 @@ static void count(const struct program *p, const uint64_t *on, int64_t rank, int
     }
 }
 
+/* Returns the elements of a section's tensors that the adapter has whole. */
+static int64_t saved_of(const struct program *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->n_weights; i++)
+        if (p->weight[i].saved) n += prog_count(&p->weight[i]);
+    return n;
+}
+
 static int64_t layers_of(const struct model_shape *m, int kind)
 {
     int64_t n = 0;
@@ -35,8 +44,8 @@ void merge_sizes(const struct model_shape *m, struct merge_sizes *out)
 {
     struct model_shape plain = *m;
     plain.adapter.rank = plain.freeze.n_kinds = 0;
-    struct family *f = family_new(&plain);
-    *out = (struct merge_sizes){0};
+    struct family *own = family_new(m), *f = family_new(&plain);
+    *out = (struct merge_sizes){.saved = saved_of(&own->in) + saved_of(&own->out)};
     count(&f->in, NULL, 0, 1, out);
     count(&f->out, NULL, 0, 1, out);
     for (int k = 0; k < f->n_kinds; k++) {
@@ -44,4 +53,5 @@ void merge_sizes(const struct model_shape *m, struct merge_sizes *out)
         if (n) count(&f->layer[k], m->adapter.on[k], m->adapter.rank, n, out);
     }
     family_free(f);
+    family_free(own);
 }

@@ -1,6 +1,6 @@
 /* merge_sizes.h: the sizes and the work of a merge, which adds the products of adapters to the
  * weights of a model, tensor by tensor (worker/ckpt/merge.h). Pure. tested:
- * tests/engine/test_adapter_kept.c */
+ * tests/engine/test_merge.c */
 #ifndef SEQD_PLAN_MERGE_SIZES_H
 #define SEQD_PLAN_MERGE_SIZES_H
 
@@ -15,7 +15,8 @@ struct merge_sizes {
      * there is none */
     int64_t block;
     int64_t elements; /* elements of all tensors of the model, without its adapters */
-    int64_t adapters; /* elements of all adapters */
+    int64_t adapters; /* elements of A and B of all products */
+    int64_t saved;    /* elements of the model's tensors that the adapter has whole */
     double flops;     /* a multiply-add is 2 flops */
 };
 #define PLAN_MERGE_ALIGN 16

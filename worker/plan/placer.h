@@ -41,6 +41,8 @@ void memory_program(struct placer *b, bool reference);
  * memory_contexts places the states of the family's layers after a context. */
 void memory_infer(struct placer *b);
 void memory_contexts(struct placer *b, const struct family *f);
+/* Places all buffers of a merge, which runs no model (memory_merge.c). */
+void memory_merge(struct placer *b);
 /* Returns the number of elements of the largest matrix that one product for a weight gradient
  * writes. If MLPs run in pieces, the matrices of a dense MLP together count as one matrix. */
 int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *p);

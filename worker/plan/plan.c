@@ -10,6 +10,7 @@
 #include "api/core/mem.h"
 #include "worker/family/family.h"
 #include "worker/plan/advice.h"
+#include "worker/plan/merge_sizes.h"
 #include "worker/plan/place.h"
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
@@ -25,7 +26,7 @@ static bool has_backward(enum job_kind kind)
  * length. */
 static int64_t sequence_length(const struct job_spec *s)
 {
-    int64_t n = s->data.seq_len;
+    int64_t n = s->kind == JOB_MERGE ? 1 : s->data.seq_len; /* a merge has no sequence */
     for (int i = 0; s->kind == JOB_TRAIN && i < s->n_stages; i++)
         if (s->stages[i].seq_len > n) n = s->stages[i].seq_len;
     if (s->kind == JOB_GENERATE && n <= 0)
@@ -212,6 +213,8 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
  * without the losses. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
+    struct merge_sizes merge;
+    if (p->kind == JOB_MERGE) return merge_sizes(m, &merge), merge.flops;
     const bool losses = p->kind != JOB_GENERATE && p->kind != JOB_EMBED;
     const double once = traffic_products(m, p, losses) +
                         (has_backward(p->kind) ? traffic_products_back(m, p) : 0) +
@@ -279,7 +282,7 @@ static int does_not_fit(const struct job_spec *asked, const struct job_spec *s,
     enum plan_class largest = 0;
     for (int i = 1; i < PLAN_CLASS_N; i++)
         if (p->class_size[i] > p->class_size[largest]) largest = (enum plan_class)i;
-    if (asked) advice_add(&more, asked, s, p, limit);
+    if (asked && p->kind != JOB_MERGE) advice_add(&more, asked, s, p, limit);
     return err_field(e, ERR_DOES_NOT_FIT, "resources.memory_mib",
                      "needs %s per rank, limit %s; the largest part is %s, %s%s",
                      plan_bytes(need, total(p)), plan_bytes(have, limit), plan_class_name(largest),
@@ -395,10 +398,10 @@ static int make(const struct job_spec *asked, const struct job_spec *spec, int64
                                                     : 1;
     if (check_shape(spec, e) || plan_choose(spec, sp, p, e)) return -1;
     if (place_first(spec, memory_limit, p, e)) return -1;
-    if (comm_overflows(&spec->model.shape, p))
+    if (p->kind != JOB_MERGE && comm_overflows(&spec->model.shape, p))
         return err_field(e, ERR_DOES_NOT_FIT, "train.global_batch",
                          "a step would send more than 10^18 bytes");
-    plan_comm(&spec->model.shape, p, 0, p->comm);
+    if (p->kind != JOB_MERGE) plan_comm(&spec->model.shape, p, 0, p->comm);
     p->flops = count_flops(&spec->model.shape, p);
     plan_explain(spec, p);
     return fits(p, memory_limit) ? 0 : does_not_fit(asked, spec, p, memory_limit, e);

@@ -175,6 +175,11 @@ enum plan_id {
      * each sequence between its forward and its backward pass. The reference has one set for each
      * sample. */
     PLAN_ROUTES,
+    /* merge: A and B of one product, fp32; two blocks of a tensor that is read by blocks
+     * (param_block), fp32; two blocks of it as it is written, act */
+    PLAN_MERGE_ADAPTER,
+    PLAN_MERGE_BLOCKS,
+    PLAN_MERGE_FILE,
     PLAN_ID_N
 };
 

@@ -106,6 +106,11 @@ static void add_batch(struct sentence *w, const struct plan *p)
 void plan_explain(const struct job_spec *s, struct plan *p)
 {
     struct sentence w = sentence_in(p->reason, sizeof p->reason);
+    if (p->kind == JOB_MERGE) {
+        sentence_add(&w, "one rank reads the model tensor by tensor, adds the adapter's product "
+                         "and writes it");
+        return;
+    }
     sentence_add(&w, "%s: ", p->sp == 1 ? "local" : strategy_word(p->strategy));
     add_groups(&w, p);
     if (p->sp == 1) {

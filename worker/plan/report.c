@@ -61,7 +61,7 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
         if (it->in_host) jwrite_bool(w, "in_host", true);
         jwrite_end(w);
     }
-    report_sections(w, m, p);
+    if (p->kind != JOB_MERGE) report_sections(w, m, p);
     jwrite_end(w);
     jwrite_end(w);
 }
@@ -130,6 +130,19 @@ static void write_stages(struct jwrite *w, const struct plan *p)
     jwrite_int(w, "largest_stage", p->pipe.at);
 }
 
+/* Writes how a sequence is divided into rows. */
+static void write_rows(struct jwrite *w, const struct plan *p)
+{
+    jwrite_int(w, "seq_len", p->seq_len);
+    if (p->n_windows > 1) {
+        jwrite_int(w, "windows", p->n_windows);
+        jwrite_int(w, "window_tokens", p->S);
+    }
+    jwrite_int(w, "rows_per_rank", p->T);
+    if (p->batch > 1) jwrite_int(w, "batch", p->batch);
+    jwrite_int(w, "loss_chunk_tokens", p->loss_chunk);
+}
+
 int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, size_t size)
 {
     const struct model_shape whole = slice_whole(&spec->model.shape);
@@ -163,16 +176,9 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)
         jwrite_str(&w, "recompute", recompute_words[p->recompute]);
     if (p->mlp_chunk) jwrite_int(&w, "mlp_chunk_tokens", p->mlp_chunk);
-    jwrite_int(&w, "seq_len", p->seq_len);
-    if (p->n_windows > 1) {
-        jwrite_int(&w, "windows", p->n_windows);
-        jwrite_int(&w, "window_tokens", p->S);
-    }
-    jwrite_int(&w, "rows_per_rank", p->T);
-    if (p->batch > 1) jwrite_int(&w, "batch", p->batch);
-    jwrite_int(&w, "loss_chunk_tokens", p->loss_chunk);
+    if (p->kind != JOB_MERGE) write_rows(&w, p);
     jwrite_int(&w, "parameters", param_count(&whole));
-    jwrite_int(&w, "micro_batches", p->micro_batches);
+    if (p->kind != JOB_MERGE) jwrite_int(&w, "micro_batches", p->micro_batches);
     jwrite_double(&w, "flops", p->flops);
     jwrite_str(&w, "reason", p->reason);
     write_memory(&w, &spec->model.shape, p);

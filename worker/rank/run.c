@@ -41,7 +41,7 @@ struct task {
 static const struct task tasks[] = {
     {JOB_TRAIN, true, task_train},        {JOB_SCORE, true, task_score},
     {JOB_GENERATE, false, task_generate}, {JOB_VERIFY, true, task_verify},
-    {JOB_EMBED, true, task_embed},
+    {JOB_EMBED, true, task_embed},        {JOB_MERGE, false, task_merge},
 };
 _Static_assert(sizeof tasks / sizeof tasks[0] == JOB_KIND_N, "every task has its kind");
 
@@ -432,19 +432,17 @@ static void write_offload(struct jwrite *w, const struct run *r)
     jwrite_end(w);
 }
 
-void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
-                       const struct model *m)
+void run_write_memory(struct jwrite *w, const struct run *r, int64_t high, int64_t host_high)
 {
     struct resident res;
     const bool shared = r->comm && !r->plan.own_memory;
     resident_read(shared ? r->segment : NULL, r->plan.segment_size, &res);
-    jwrite_str(w, "ledger", ledger_equal ? "equal" : "differs");
     jwrite_object(w, "memory");
     jwrite_int(w, "planned", r->plan.arena_size + r->plan.segment_size);
-    jwrite_int(w, "high", m->placed_size);
+    jwrite_int(w, "high", high);
     if (r->plan.own_memory) {
         jwrite_int(w, "host_planned", r->plan.host_size);
-        jwrite_int(w, "host_high", mem_round(m->host_end, PLAN_PAGE));
+        jwrite_int(w, "host_high", host_high);
     }
     if (r->plan.offload.disk_size) jwrite_int(w, "disk_planned", r->plan.offload.disk_size);
     jwrite_int(w, "peak_rss", res.peak);
@@ -454,5 +452,12 @@ void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
     jwrite_int(w, "files", res.files);
     jwrite_end(w);
     jwrite_end(w);
+}
+
+void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
+                       const struct model *m)
+{
+    jwrite_str(w, "ledger", ledger_equal ? "equal" : "differs");
+    run_write_memory(w, r, m->placed_size, mem_round(m->host_end, PLAN_PAGE));
     write_offload(w, r);
 }

@@ -60,6 +60,7 @@ int task_score(struct run *r, struct err *e);
 int task_generate(struct run *r, struct err *e);
 int task_verify(struct run *r, struct err *e);
 int task_embed(struct run *r, struct err *e);
+int task_merge(struct run *r, struct err *e);
 
 /* ---- shared by the tasks --------------------------------------------------------------------- */
 
@@ -90,5 +91,8 @@ struct jwrite;
  * planned and placed bytes of the host. */
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
                        const struct model *m);
+/* Writes the member "memory" of a RESULT. `high` has the placed bytes of the device, and host_high
+ * those of the host, if the device has memory of its own. */
+void run_write_memory(struct jwrite *w, const struct run *r, int64_t high, int64_t host_high);
 
 #endif

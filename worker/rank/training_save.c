@@ -37,10 +37,7 @@ void training_ask(struct training *t)
 int training_say_left(struct training *t, const struct weights_start *from, struct err *e)
 {
     char text[400];
-    if (!from->n_left) return 0;
-    snprintf(text, sizeof text, "checkpoints go without %d file%s of the model's directory: %s%s",
-             from->n_left, from->n_left == 1 ? "" : "s", from->left,
-             from->n_left > 4 ? ", ..." : "");
+    if (!weights_left_text(&from->left, "checkpoints go", text, sizeof text)) return 0;
     return training_note(
         t, &(struct training_note){.code = "files_left_out", .text = text, .step = 0, .from = -1},
         e);

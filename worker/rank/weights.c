@@ -331,6 +331,28 @@ static int find_wrapper(struct run *r, struct weights_start *out, struct err *e)
     return config_wraps(dir, &out->wrapped, e) ? about(e, "model.path") : 0;
 }
 
+bool weights_left_text(const struct weights_left *left, const char *what, char *out, size_t size)
+{
+    if (!left->n) return false;
+    snprintf(out, size, "%s without %d file%s of the model's directory: %s%s", what, left->n,
+             left->n == 1 ? "" : "s", left->names, left->n > 4 ? ", ..." : "");
+    return true;
+}
+
+/* Copies the files of the directory take->from that are not weights to take->to. */
+static int copy_files(struct run *r, const struct hf_take *take, struct weights_left *left,
+                      struct err *e)
+{
+    struct hf_files taken;
+    const struct model_shape whole = slice_whole(&r->spec->model.shape);
+    if (file_remove(take->to, e) || hf_take_files(take, &taken, e) ||
+        config_copy(take->from, take->to, e) || hf_halves_take(take, &whole, e))
+        return err_prefix(e, "files of %s", take->from);
+    left->n = taken.n_left;
+    memcpy(left->names, taken.left, sizeof left->names);
+    return 0;
+}
+
 /* Copies the other files that are in the directory of the weights. While it copies, it tells
  * the other ranks that rank 0 is busy. */
 static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
@@ -338,7 +360,6 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
 {
     char from[FILE_PATH_SIZE], model[RANK_PATH_SIZE];
     const struct ckpt_arrays a = scatter_arrays(h);
-    struct hf_files taken;
     if (has_adapters(r) && find_wrapper(r, out, e)) return -1;
     /* A checkpoint of adapters has a model only if it is merged. Its files are those of the model
      * of model.path. */
@@ -350,13 +371,7 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
     if (origin == ORIGIN_CHECKPOINT ? file_join(from, e, "%s/hf", out->info.path)
                                     : file_join(from, e, "%s", model))
         return -1;
-    const struct model_shape whole = slice_whole(&r->spec->model.shape);
-    if (file_remove(out->beside, e) || hf_take_files(&take, &taken, e) ||
-        config_copy(from, out->beside, e) || hf_halves_take(&take, &whole, e))
-        return err_prefix(e, "files of %s", from);
-    out->n_left = taken.n_left;
-    memcpy(out->left, taken.left, sizeof out->left);
-    return 0;
+    return copy_files(r, &take, &out->left, e);
 }
 
 int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e)
@@ -377,4 +392,19 @@ int weights_start(struct run *r, struct sharded_state *h, struct weights_start *
         return -1;
     }
     return share(r, h->model, &out->state, sizeof out->state, e);
+}
+
+/* ---- a merge --------------------------------------------------------------------------------- */
+
+int weights_merge(struct run *r, void (*still)(void *arg), void *arg, struct weights_merge *out,
+                  struct err *e)
+{
+    *out = (struct weights_merge){0};
+    if (resolve_model(r, out->model, e) ||
+        resolve(r, r->spec->model.adapter, "model.adapter", out->adapter, e))
+        return -1;
+    if (check_base(r, out->adapter, e)) return about(e, "model.adapter");
+    if (file_join(out->beside, e, "%s/beside", r->args->job_dir)) return -1;
+    const struct hf_take take = {out->model, out->beside, true, still, arg};
+    return copy_files(r, &take, &out->left, e);
 }

@@ -15,6 +15,16 @@
 #include "worker/rank/run.h"
 #include "worker/train/sharded_state.h"
 
+/* The names of files that were not copied (struct hf_files), and their number. */
+struct weights_left {
+    int n;
+    char names[256];
+};
+
+/* Writes a note about the files that were not copied, such as "checkpoints go without 1 file of the
+ * model's directory: a.json (a link)". Returns false if there are none. */
+bool weights_left_text(const struct weights_left *left, const char *what, char *out, size_t size);
+
 struct weights_start {
     /* State of the checkpoint from which the job resumed. It is the same on every rank, and all
      * zeros if the job did not resume. */
@@ -24,10 +34,9 @@ struct weights_start {
     /* On rank 0, `beside` is the path of the directory JOB/beside, or "" if there is no such
      * directory. It has copies of the other files that are in the directory of the weights.
      * The copies are added to checkpoints, and are kept even if the source of the weights is
-     * removed. `left` has the names of files that were not copied (struct hf_files). */
+     * removed. */
     char beside[FILE_PATH_SIZE];
-    int n_left;
-    char left[256];
+    struct weights_left left;
     struct base_id base; /* with adapters: their base, on rank 0 */
     bool wrapped;        /* on rank 0, with adapters: their model is in a wrapper (config_wraps) */
 };
@@ -47,5 +56,19 @@ int weights_load(struct run *r, struct model *m, struct err *e);
  * the weights from the source that weights_load uses. The parameter `run` points to a struct
  * run. Fails as weights_load does. */
 int weights_reference(void *run, struct model *reference, struct err *e);
+
+/* The directories of a merge's model and adapter, and the directory JOB/beside with copies of the
+ * model's other files. */
+struct weights_merge {
+    char model[RANK_PATH_SIZE], adapter[RANK_PATH_SIZE], beside[FILE_PATH_SIZE];
+    struct weights_left left;
+};
+
+/* Finds the directories that a merge job names, checks that the adapter was trained on the model,
+ * as far as it names its base, and copies the model's other files. `still` is called while files
+ * are copied. Fails with ERR_CONFLICT if the base is another, and as roots_directory and
+ * hf_take_files do. */
+int weights_merge(struct run *r, void (*still)(void *arg), void *arg, struct weights_merge *out,
+                  struct err *e);
 
 #endif

@@ -1,0 +1,384 @@
+/* test_merge.c: merges of adapters that read model and adapter from their files. Every element must
+ * be that of hf_load and adapter_load, of every form of files. The merged model must have the bits
+ * that a merge of weights in memory has. Its plan must not grow with the model, and must be the
+ * memory that is used.
+ * tests: needs golden */
+#include "tests/lib/adapter.h"
+#include "tests/lib/hf_save.h"
+#include "tests/lib/datadir.h"
+
+#include "api/core/manifest.h"
+#include "api/core/mem.h"
+#include "worker/ckpt/ckpt.h"
+#include "worker/family/config.h"
+#include "worker/hf/adapter.h"
+#include "worker/hf/elements.h"
+#include "worker/hf/safetensors.h"
+#include "worker/plan/adapter_facts.h"
+#include "worker/plan/check.h"
+#include "worker/plan/merge_sizes.h"
+
+/* ---- a model and its adapter ----------------------------------------------------------------- */
+
+static char model[FILE_PATH_SIZE], adapter[FILE_PATH_SIZE];
+static float *weights; /* all elements of both, in the flat layout */
+
+static const struct model_shape *shape(void)
+{
+    return &spec->model.shape;
+}
+
+static int keep(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
+{
+    (void)err;
+    memcpy((float *)arg + offset, x, (size_t)n * sizeof *x);
+    return 0;
+}
+
+/* Writes an adapter of all products, none of whose elements is 0. */
+static void write_adapter(void)
+{
+    const int64_t n = param_count(shape());
+    float *x = malloc((size_t)n * sizeof *x);
+    if (!x) abort();
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 977 - 488) / 4099;
+    const struct hf_flat flat = {
+        .prefix = ADAPTER_PREFIX, .data = x, .dtype = DT_F32, .trained = true};
+    const struct adapter_base base = {0};
+    snprintf(adapter, sizeof adapter, "%s", in_dir("adapter"));
+    CHECK_MSG(!adapter_save(adapter, shape(), &flat, &base, NULL, &e), "%s", e.text);
+    free(x);
+}
+
+static void describe(void)
+{
+    char json[SPEC_CONFIG_SIZE];
+    struct adapter_facts facts;
+    const int64_t n = adapter_describe(adapter, json, sizeof json, &e);
+    CHECK_MSG(n > 0 && !adapter_facts_read(json, (size_t)n, &facts, &e) &&
+                  !adapter_facts_fill(spec, &facts, &e),
+              "%s: %s", adapter, e.text);
+}
+
+/* Takes a golden model, or the GGUF file `name`, with its golden adapter. If it has none, an
+ * adapter is written. */
+static void take(const char *name, enum precision_id precision)
+{
+    const bool gguf = strstr(name, ".gguf");
+    spec_defaults(spec);
+    snprintf(model, sizeof model, "tests/golden/%s%s", gguf ? "gguf/" : "", name);
+    snprintf(adapter, sizeof adapter, "tests/golden/adapter/%s", name);
+    e = (struct err){0};
+    CHECK_MSG(!hf_read_dir(model, &spec->model.shape, &e), "%s: %s", name, e.text);
+    spec->precision.params = precision;
+    CHECK(!spec_intern(spec, model, strlen(model), &spec->model.path));
+    if (!file_exists(adapter)) {
+        CHECK_MSG(!family_complete(&spec->model.shape, &e), "%s", e.text);
+        adapter_shape(spec);
+        CHECK_MSG(!rules_freeze(spec, &e), "%s", e.text);
+        write_adapter();
+        spec->adapter.rank = spec->adapter.type = 0;
+        spec->adapter.alpha = 0;
+    }
+    spec->kind = JOB_MERGE;
+    CHECK(!spec_intern(spec, adapter, strlen(adapter), &spec->model.adapter));
+    describe();
+    CHECK_MSG(!family_check(spec, &e), "%s: %s: %s", name, e.field, e.text);
+    weights = realloc(weights, (size_t)param_count(shape()) * sizeof *weights);
+    const struct hf_sink to = {.take = keep, .arg = weights};
+    CHECK_MSG(!hf_load(model, shape(), DT_F32, weights, &e) &&
+                  !adapter_load(adapter, shape(), &to, &e),
+              "%s: %s", name, e.text);
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+static const char *const names[] = {"llama3",  "gpt2",          "phi3",       "qwen3",
+                                    "mixtral", "qwen3_mixed",   "gemma3",     "qwen3_next",
+                                    "gpt_oss", "gpt_oss_mxfp4", "bert",       "modernbert",
+                                    "qwen3_5", "llama.gguf",    "qwen2.gguf", "gemma3.gguf"};
+enum { NAMES = sizeof names / sizeof *names };
+
+static float *room_of_blocks(void)
+{
+    struct merge_sizes z;
+    merge_sizes(shape(), &z);
+    return z.block ? malloc((size_t)z.block * 2 * sizeof(float)) : NULL;
+}
+
+/* Reads all tensors in pieces of `step` elements, the last one first if `back` is set. */
+static void check_elements(const char *name, int64_t step, bool back)
+{
+    float *room = room_of_blocks(), *x = malloc((size_t)step * sizeof *x);
+    struct hf_elements *h = hf_elements_open(model, adapter, shape(), room, &e);
+    const int n = param_tensors(shape());
+    CHECK_MSG(h, "%s: %s", name, e.text);
+    for (int i = 0; h && i < n; i++) {
+        struct param p;
+        param_get(shape(), back ? n - 1 - i : i, &p);
+        for (int64_t at = 0; at < p.count; at += step) {
+            const int64_t k = p.count - at < step ? p.count - at : step;
+            const int rc = hf_elements_read(h, p.offset + at, k, x, &e);
+            CHECK_MSG(!rc && !memcmp(x, weights + p.offset + at, (size_t)k * sizeof *x),
+                      "%s: %s at %lld: %s", name, p.name, (long long)at, e.text);
+        }
+    }
+    hf_elements_close(h);
+    free(x), free(room);
+}
+
+static void test_elements(void)
+{
+    for (int i = 0; i < NAMES; i++) {
+        take(names[i], PRECISION_FP32);
+        check_elements(names[i], ST_CHUNK, false);
+        check_elements(names[i], 37, true);
+    }
+}
+
+/* ---- the merged model ------------------------------------------------------------------------ */
+
+static int read_files(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *err)
+{
+    CHECK(which == CKPT_WEIGHTS);
+    return hf_elements_read(arg, offset, n, out, err);
+}
+
+static int read_memory(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *err)
+{
+    (void)which, (void)err;
+    memcpy(out, (const float *)arg + offset, (size_t)n * sizeof *out);
+    return 0;
+}
+
+static const enum dtype dtypes[PRECISION_N] = {DT_F32, DT_BF16, DT_F16};
+
+/* Merges into dir/NAME by a flow. Returns the digest of the weights in info. */
+static void save(const char *to, const struct ckpt_flow *flow, float *room, void *blocks,
+                 int64_t *used, struct ckpt_info *info)
+{
+    const struct ckpt_arrays a = {
+        .dtype = dtypes[spec->precision.params], .flow = *flow, .room = {room, blocks, used}};
+    CHECK_MSG(!file_make_dir(in_dir(to), &e) &&
+                  !ckpt_save_merged(in_dir(to), 3, shape(), &a, info, &e),
+              "%s: %s", to, e.text);
+    CHECK(info->step == CKPT_MERGED_STEP);
+}
+
+/* Checks that both directories have the same files, and that these are the manifest's. */
+static void check_same(const char *name, const struct ckpt_info *a, const struct ckpt_info *b)
+{
+    char command[2 * CKPT_PATH_SIZE + 64];
+    struct manifest m;
+    snprintf(command, sizeof command, "diff -r '%s/hf' '%s/hf'", a->path, b->path);
+    CHECK_MSG(!system(command) && !strcmp(a->weights_sha256, b->weights_sha256), "%s", name);
+    CHECK_MSG(!manifest_check(&m, a->path, MANIFEST_DIGESTS, &e), "%s: %s", name, e.text);
+    for (int i = 0; i < m.n_files; i++) CHECK(!strncmp(m.file[i].path, "hf/", 3));
+    snprintf(command, sizeof command, "test \"$(find '%s' -type f | wc -l)\" = %d", a->path,
+             m.n_files + 1);
+    CHECK_MSG(!system(command), "%s", name);
+}
+
+static void check_merged(const char *name, enum precision_id precision)
+{
+    struct plan p;
+    struct ckpt_info from_files, from_memory;
+    int64_t used = 0, high = 0;
+    take(name, precision);
+    CHECK_MSG(!plan_make(spec, 0, &p, &e), "%s: %s", name, e.text);
+    char *arena = malloc((size_t)p.arena_size);
+    void *at[PLAN_ID_N] = {0};
+    for (int i = PLAN_MERGE_ADAPTER; i <= PLAN_MERGE_FILE; i++)
+        if (p.item[i].size) at[i] = arena + p.item[i].offset;
+    struct hf_elements *h = hf_elements_open(model, adapter, shape(), at[PLAN_MERGE_BLOCKS], &e);
+    CHECK_MSG(h, "%s: %s", name, e.text);
+    save("files", &(struct ckpt_flow){.read = read_files, .arg = h}, at[PLAN_MERGE_ADAPTER],
+         at[PLAN_MERGE_FILE], &used, &from_files);
+    save("memory", &(struct ckpt_flow){.read = read_memory, .arg = weights}, NULL, NULL, NULL,
+         &from_memory);
+    check_same(name, &from_files, &from_memory);
+    const int64_t blocks = hf_elements_used(h), unit = precision == PRECISION_FP32 ? 4 : 2;
+    const int64_t sizes[] = {4 * used, 4 * blocks, unit * blocks};
+    for (int i = 0; i < 3; i++) high += mem_round(sizes[i], MEM_ALIGN);
+    CHECK_MSG(mem_round(high, PLAN_PAGE) == p.arena_size && p.segment_size == 0,
+              "%s: %lld of %lld bytes", name, (long long)high, (long long)p.arena_size);
+    hf_elements_close(h);
+    free(arena);
+    CHECK(!file_remove(in_dir("files"), &e) && !file_remove(in_dir("memory"), &e));
+}
+
+static void test_merged(void)
+{
+    for (int i = 0; i < NAMES; i++)
+        for (int k = 0; k < PRECISION_N; k++)
+            if (!small_leaves(i + k, 3)) check_merged(names[i], k);
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+static int64_t plan_of(int64_t layers, int64_t width, int64_t rank)
+{
+    struct plan p;
+    struct merge_sizes z;
+    take("llama3", PRECISION_BF16);
+    spec->model.shape.n_layers = layers;
+    spec->model.shape.width = width;
+    spec->adapter.rank = rank;
+    spec->model.shape.adapter.rank = spec->model.shape.freeze.n_kinds = 0;
+    CHECK_MSG(!rules_adapter(spec, &e) && !rules_freeze(spec, &e), "%s", e.text);
+    CHECK_MSG(!plan_make(spec, 0, &p, &e), "%s", e.text);
+    merge_sizes(shape(), &z);
+    CHECK(p.flops == z.flops && p.n_ranks == 1);
+    CHECK(z.elements + z.adapters <= param_count(shape()));
+    for (int i = 0; i < PURPOSE_N; i++) CHECK(!p.comm[i].bytes_sent && !p.comm[i].messages_sent);
+    return p.arena_size;
+}
+
+/* Checks that the memory does not grow with the layers, and is a small part of the model. */
+static void test_plan(void)
+{
+    const int64_t few = plan_of(2, 4096, 16), many = plan_of(60, 4096, 16);
+    CHECK_MSG(few == many && few < 8 << 20, "%lld, %lld bytes", (long long)few, (long long)many);
+    CHECK(plan_of(2, 4096, 64) > few);
+    struct plan p;
+    take("llama3", PRECISION_FP32);
+    CHECK(plan_make(spec, 1, &p, &e) && e.code == ERR_DOES_NOT_FIT);
+    CHECK_MSG(!strstr(e.text, "memory.") && !strstr(e.text, "parallel."), "%s", e.text);
+}
+
+/* ---- refused --------------------------------------------------------------------------------- */
+
+static void refused(const char *what, const char *says)
+{
+    float *room = room_of_blocks();
+    e = (struct err){0};
+    struct hf_elements *h = hf_elements_open(model, adapter, shape(), room, &e);
+    CHECK_MSG(!h && strstr(e.text, says), "%s: %s", what, e.text);
+    hf_elements_close(h);
+    free(room);
+}
+
+/* Copies a directory to dir/NAME, so that the copy can be damaged. */
+static void copy_to(const char *name, char path[FILE_PATH_SIZE])
+{
+    char command[FILE_PATH_SIZE * 3];
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", in_dir(name), path,
+             in_dir(name));
+    CHECK(!system(command));
+    snprintf(path, FILE_PATH_SIZE, "%s", in_dir(name));
+}
+
+static void cut(const char *file, off_t size)
+{
+    char path[FILE_PATH_SIZE + 64];
+    snprintf(path, sizeof path, "%s", file);
+    CHECK(!truncate(path, size));
+}
+
+/* Writes the tensors of the golden model again, without the first one. */
+static void drop_tensor(const char *path)
+{
+    struct st_file *f = st_open(path, &e);
+    const int n = st_count(f) - 1;
+    struct st_out *items = calloc((size_t)n, sizeof *items);
+    for (int i = 0; i < n; i++) {
+        const struct st_tensor *t = st_at(f, i + 1);
+        items[i] = (struct st_out){
+            .name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .data = st_data(f, t)};
+        memcpy(items[i].dims, t->dims, sizeof t->dims);
+    }
+    CHECK_MSG(!st_write(path, items, n, &e), "%s", e.text);
+    free(items);
+    st_close(f);
+}
+
+static void test_refused(void)
+{
+    char file[FILE_PATH_SIZE + 64];
+    take("qwen3", PRECISION_FP32);
+    copy_to("base", model);
+    snprintf(file, sizeof file, "%s/model.safetensors", model);
+    drop_tensor(file);
+    refused("a model without a tensor", "is missing");
+    cut(file, 1000);
+    refused("half a model", "model.safetensors");
+    take("qwen3", PRECISION_FP32);
+    copy_to("own", adapter);
+    snprintf(file, sizeof file, "%s/adapter_model.safetensors", adapter);
+    drop_tensor(file);
+    refused("an adapter without a tensor", "is missing");
+    cut(file, 1000);
+    refused("half an adapter", "adapter_model.safetensors");
+    snprintf(adapter, sizeof adapter, "tests/golden/adapter/llama3");
+    refused("an adapter of another model", "");
+    snprintf(adapter, sizeof adapter, "tests/golden/qwen3");
+    refused("no adapter", "adapter_config.json");
+    take("qwen3", PRECISION_FP32);
+    snprintf(model, sizeof model, "tests/golden/llama3");
+    refused("another model", "does not fit its config.json");
+}
+
+/* Checks a file that loses its end while it is read. */
+static void test_cut(void)
+{
+    take("qwen3", PRECISION_FP32);
+    copy_to("base", model);
+    struct hf_elements *h = hf_elements_open(model, adapter, shape(), NULL, &e);
+    char file[FILE_PATH_SIZE + 64];
+    struct ckpt_info info;
+    const struct ckpt_arrays a = {.dtype = DT_F32, .flow = {.read = read_files, .arg = h}};
+    CHECK_MSG(h, "%s", e.text);
+    snprintf(file, sizeof file, "%s/model.safetensors", model);
+    cut(file, 20000);
+    CHECK(!file_make_dir(in_dir("job"), &e));
+    CHECK(ckpt_save_merged(in_dir("job"), 3, shape(), &a, &info, &e));
+    CHECK_MSG(e.code == ERR_CORRUPT && strstr(e.text, "model.safetensors"), "%s", e.text);
+    CHECK_MSG(rmdir(in_dir("job/checkpoints")) == 0, "something is left");
+    hf_elements_close(h);
+}
+
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+static void refused_job(const char *field, const char *says)
+{
+    e = (struct err){0};
+    CHECK_MSG(family_check(spec, &e) && !strcmp(e.field, field) && strstr(e.text, says), "%s: %s",
+              e.field, e.text);
+}
+
+static void test_fields(void)
+{
+    take("qwen3", PRECISION_FP32);
+    CHECK(spec->resources.ranks == 1 && spec->parallel.sp == 1 && spec->parallel.dp == 1);
+    struct job_spec *again = malloc(sizeof *again);
+    if (!again) abort();
+    *again = *spec;
+    CHECK(!family_check(again, &e) && !memcmp(again, spec, sizeof *spec));
+    free(again);
+    spec->resources.ranks = 2;
+    refused_job("resources.ranks", "one rank");
+    take("qwen3", PRECISION_FP32);
+    CHECK(!spec_intern(spec, "cuda", 4, &spec->resources.device));
+    refused_job("resources.device", "CPU");
+    take("qwen3", PRECISION_FP32);
+    spec->model.adapter = 0;
+    refused_job("model.adapter", "is missing");
+    spec->model.path = 0;
+    refused_job("model.path", "checkpoint.merge");
+    take("qwen3", PRECISION_FP32);
+    spec->data.tokenizer = TOKENIZER_BYTE;
+    if (shape()->vocab < JOB_BYTE_VOCAB) refused_job("model.config.vocab_size", "byte");
+}
+
+int main(void)
+{
+    datadir_begin("merge");
+    RUN(test_elements);
+    RUN(test_merged);
+    RUN(test_plan);
+    RUN(test_refused);
+    RUN(test_cut);
+    RUN(test_fields);
+    free(weights);
+    return datadir_end("merge");
+}

@@ -1,0 +1,159 @@
+/* task_merge.c: runs a merge job. It reads the model and the adapter from their directories,
+ * tensor by tensor, and writes the merged model to a new directory. */
+#include <stdlib.h>
+#include <sys/statvfs.h>
+#include "api/core/clock.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
+#include "api/core/jwrite.h"
+#include "api/core/mem.h"
+#include "worker/ckpt/ckpt.h"
+#include "worker/ckpt/steps.h"
+#include "worker/hf/elements.h"
+#include "worker/hf/hf.h"
+#include "worker/plan/merge_sizes.h"
+#include "worker/rank/run.h"
+#include "worker/rank/weights.h"
+
+struct merging {
+    struct run *r;
+    struct weights_merge from;
+    struct merge_sizes sizes;
+    struct hf_elements *elements; /* owned */
+    int64_t unit;                 /* bytes of an element of the merged model */
+    int64_t adapter_used;         /* elements of PLAN_MERGE_ADAPTER that were in use */
+    struct ckpt_info saved;
+};
+
+static void still(void *arg)
+{
+    run_stopped(((struct merging *)arg)->r);
+}
+
+static int read_elements(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e)
+{
+    struct merging *g = arg;
+    (void)which;
+    if (run_stopped(g->r))
+        return err_set(e, ERR_ABORTED, "stopped on request after %.0f bytes",
+                       progress_done(&g->r->progress));
+    if (hf_elements_read(g->elements, offset, n, out, e)) return -1;
+    progress_add(&g->r->progress, (double)(n * g->unit));
+    return 0;
+}
+
+static void *item(const struct merging *g, enum plan_id id)
+{
+    const struct plan_item *it = &g->r->plan.item[id];
+    return it->size ? (char *)g->r->arena + it->offset : NULL;
+}
+
+/* Checks that the disk has room for the merged model. */
+static int check_room(const struct merging *g, struct err *e)
+{
+    struct statvfs fs;
+    const char *dir = g->r->args->job_dir;
+    const int64_t need = g->sizes.elements * g->unit;
+    if (statvfs(dir, &fs)) return err_errno(e, "%s", dir);
+    const int64_t left = (int64_t)(fs.f_bavail * fs.f_frsize);
+    if (left > need) return 0;
+    return err_set(e, ERR_NO_SPACE,
+                   "the merged model needs %lld MiB on the disk of %s, and %lld MiB are free: "
+                   "remove what is not needed there",
+                   (long long)(need >> 20) + 1, dir, (long long)(left >> 20));
+}
+
+static int open_merging(struct merging *g, struct err *e)
+{
+    struct run *r = g->r;
+    const struct model_shape *m = &r->spec->model.shape;
+    const struct ckpt_keep keep = {.newest = 1};
+    char text[400];
+    g->unit = precision_size(r->plan.precision);
+    merge_sizes(m, &g->sizes);
+    /* an attempt that was killed may have left a directory that is not complete */
+    if (ckpt_prune(r->args->job_dir, &keep, r->args->epoch, e) || check_room(g, e)) return -1;
+    if (weights_merge(r, still, g, &g->from, e)) return -1;
+    if (weights_left_text(&g->from.left, "the merged model goes", text, sizeof text) &&
+        link_send_note(r->link, "files_left_out", text, e))
+        return -1;
+    g->elements = hf_elements_open(g->from.model, g->from.adapter, m, item(g, PLAN_MERGE_BLOCKS),
+                                   e);
+    return g->elements ? 0 : -1;
+}
+
+static int save(struct merging *g, struct err *e)
+{
+    static const enum dtype dtypes[PRECISION_N] = {
+        [PRECISION_FP32] = DT_F32, [PRECISION_BF16] = DT_BF16, [PRECISION_FP16] = DT_F16};
+    struct run *r = g->r;
+    const struct hf_beside beside = {g->from.beside, r->spec->data.tokenizer == TOKENIZER_BYTE,
+                                     still, g};
+    const struct ckpt_arrays a = {
+        .dtype = dtypes[r->plan.precision],
+        .flow = {.read = read_elements, .still = still, .arg = g, .be = r->be},
+        .beside = &beside,
+        .room = {item(g, PLAN_MERGE_ADAPTER), item(g, PLAN_MERGE_FILE), &g->adapter_used}};
+    const int64_t since_us = clock_us();
+    if (ckpt_save_merged(r->args->job_dir, r->args->epoch, &r->spec->model.shape, &a, &g->saved, e))
+        return -1;
+    g->saved.save_ms = (clock_us() - since_us) / 1000;
+    return 0;
+}
+
+/* Returns the bytes that the merge has used of the plan's buffers. */
+static int64_t high(const struct merging *g)
+{
+    const int64_t blocks = hf_elements_used(g->elements);
+    const int64_t sizes[] = {4 * g->adapter_used, 4 * blocks, g->unit * blocks};
+    int64_t n = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) n += mem_round(sizes[i], MEM_ALIGN);
+    return mem_round(n, PLAN_PAGE);
+}
+
+static int report(struct merging *g, struct err *e)
+{
+    struct run *r = g->r;
+    char json[8192], hf[CKPT_PATH_SIZE + 8];
+    struct jwrite w;
+    if (ckpt_json(&g->saved, json, sizeof json) < 0)
+        return err_set(e, ERR_TOO_LARGE, "the path %s is too long to report", g->saved.path);
+    if (link_send_event(r->link, EV_CHECKPOINT, g->saved.step, json, e) ||
+        publish_checkpoint(&r->publish, g->saved.path, e))
+        return -1;
+    snprintf(hf, sizeof hf, "%s/hf", g->saved.path);
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "parameters", g->sizes.elements);
+    jwrite_int(&w, "adapter_parameters", g->sizes.adapters + g->sizes.saved);
+    jwrite_str(&w, "weights_sha256", g->saved.weights_sha256);
+    jwrite_str(&w, "checkpoint", g->saved.path);
+    if (g->saved.save_ms) jwrite_double(&w, "checkpoint_mb_s", ckpt_mb_s(&g->saved));
+    jwrite_str(&w, "hf", hf);
+    jwrite_str(&w, "ledger", "equal"); /* no byte is sent, as planned */
+    run_write_memory(&w, r, high(g), 0);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
+    return link_send_result(r->link, json, e);
+}
+
+int task_merge(struct run *r, struct err *e)
+{
+    struct merging *g = calloc(1, sizeof *g);
+    int rc = -1;
+    if (!g) return err_set(e, ERR_IO, "out of memory");
+    g->r = r;
+    if (!open_merging(g, e)) {
+        const int64_t all = g->sizes.elements + g->sizes.adapters;
+        progress_begin(&r->progress, PROGRESS_BYTES, (double)(all * g->unit), 0);
+        rc = save(g, e);
+    }
+    if (!rc) {
+        progress_end(&r->progress);
+        rc = report(g, e);
+    }
+    hf_elements_close(g->elements);
+    if (*g->from.beside) file_remove(g->from.beside, NULL);
+    free(g);
+    return rc;
+}
