@@ -175,6 +175,18 @@ static int note_node(struct resolving *k, const char *assign, struct err *e)
 
 /* ---- models and adapters --------------------------------------------------------------------- */
 
+/* Refuses a path of a job that merged an adapter, unless it is that of a model: the checkpoint has
+ * hf/ alone. */
+static int check_merged(const struct resolving *k, struct err *e)
+{
+    if (is_model(k)) return 0;
+    return err_field(e, ERR_INVALID, field_of(k),
+                     "%s: job %lld merged an adapter into its model, and left %s: name the job in "
+                     "model.path",
+                     field_of(k), (long long)k->ref.job,
+                     is_adapter(k) ? "no adapter" : "nothing to resume from");
+}
+
 /* Refuses a path whose part the job `made` does not have. Its checkpoints have hf/. If it trained
  * adapters, they have adapter/, and hf/ only with checkpoint.merge. */
 static int check_part(const struct resolving *k, const struct job_spec *made, struct err *e)
@@ -191,8 +203,8 @@ static int check_part(const struct resolving *k, const struct job_spec *made, st
         return err_field(e, ERR_INVALID, field,
                          "%s: job %lld trained an adapter and has no whole model "
                          "(checkpoint.merge): name the job in model.adapter, and its base, %s, in "
-                         "model.path",
-                         field, job, base);
+                         "model.path, or merge them by seqctl merge %lld",
+                         field, job, base, job);
     return err_field(e, ERR_INVALID, field,
                      "%s: job %lld trained an adapter and has no whole model: name the job in "
                      "model.adapter, and give model.config and seed of that job, whose base is "
@@ -256,7 +268,9 @@ static void on_made(void *arg, const struct store_rows *rows, const struct err *
     if (!made) abort();
     const char *text = !failed && rows->n_rows ? rows->row[0].text[1] : NULL;
     if (text && !json_spec_read(text, strlen(text), JSON_STORED, made, &e))
-        bad = is_resumed(k) ? check_adapter(k, made, &e) : check_part(k, made, &e);
+        bad = made->kind == JOB_MERGE ? check_merged(k, &e)
+              : is_resumed(k)         ? check_adapter(k, made, &e)
+                                      : check_part(k, made, &e);
     free(made);
     if (failed || bad)
         finish(k, failed ? failed : &e);

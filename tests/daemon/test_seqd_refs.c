@@ -10,8 +10,9 @@
 
 static const struct made {
     int id;
-    const char *node, *model, *more;
+    const char *node, *model, *more; /* more is NULL for a merge */
 } jobs[] = {
+    {39, "n1", "\"path\":\"job:40/step-5/hf\",\"adapter\":\"job:41/step-5/adapter\"", NULL},
     {40, "n1", CONFIG, ""},
     {41, "n1", "\"path\":\"job:40/step-5/hf\"", LORA},
     {42, "n2", CONFIG, LORA},
@@ -19,10 +20,13 @@ static const struct made {
 };
 enum { JOBS = sizeof jobs / sizeof *jobs };
 
-/* Writes a spec of a training. `more` are members beside the model. */
+/* Writes a spec of a training, or of a merge if `more` is NULL. `more` are members beside the
+ * model. */
 static const char *spec_of(const char *model, const char *more)
 {
     static char text[1024];
+    if (!more) snprintf(text, sizeof text, "{\"kind\":\"merge\",\"model\":{%s}}", model);
+    if (!more) return text;
     snprintf(text, sizeof text,
              "{\"kind\":\"train\",\"model\":{%s},\"data\":{\"train\":[{\"path\":\"/x\"}],"
              "\"seq_len\":100},\"train\":{\"steps\":5}%s}",
@@ -86,6 +90,7 @@ static void test_parts(void)
     takes(CONFIG ",\"adapter\":\"job:41\"", LORA, "job:41/step-5/adapter");
     takes(CONFIG ",\"adapter\":\"job:41/step-5/adapter\"", LORA, "job:41/step-5/adapter");
     takes("\"path\":\"job:41/artifacts/a\"", "", "job:41/artifacts/a");
+    takes("\"path\":\"job:39\"", "", "job:39/step-5/hf");
     finish();
     rest_away = false;
 }
@@ -112,6 +117,14 @@ static void test_other_part(void)
     CHECK_MSG(strstr(refusal("\"path\":\"job:40\",\"adapter\":\"job:40\"", LORA),
                      "model.adapter: job 40 trained a whole model and no adapter: name it in "
                      "model.path"),
+              "%s", reply);
+    CHECK_MSG(strstr(refusal("\"path\":\"job:40\",\"adapter\":\"job:39\"", LORA),
+                     "model.adapter: job 39 merged an adapter into its model, and left no adapter: "
+                     "name the job in model.path"),
+              "%s", reply);
+    CHECK_MSG(strstr(refusal(CONFIG, ",\"checkpoint\":{\"resume\":\"job:39\"}"),
+                     "checkpoint.resume: job 39 merged an adapter into its model, and left nothing "
+                     "to resume from"),
               "%s", reply);
     finish();
     rest_away = false;
