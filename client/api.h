@@ -22,9 +22,9 @@ int64_t api_wait_ms(const struct http_reply *r, int64_t wait_ms);
 #define API_TRIES 5
 int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r);
 
-/* api_get, api_list, api_post, api_delete, api_patch and api_job return an enum cli_exit, and
- * print the message unless it is CLI_OK. The caller frees *out with jv_free. All of them send
- * requests as api_ask does. */
+/* api_get, api_list, api_post, api_delete, api_patch, api_job and api_newest_step return an enum
+ * cli_exit, and print the message unless it is CLI_OK. The caller frees *out with jv_free. All of
+ * them send requests as api_ask does. */
 int api_get(struct cli *c, const char *path, struct jv **out);
 /* Gets all pages of a list, oldest first, and joins them. *out has the form of one page: {data,
  * next_cursor, has_more}. `path` has no query. */
@@ -40,6 +40,8 @@ int api_patch(struct cli *c, const char *path, const char *body, const char *if_
               struct jv **out);
 /* Gets one job. */
 int api_job(struct cli *c, int64_t id, struct jv **out);
+/* Gets the step of the newest of a job's checkpoints, which is 0 if the job has none. */
+int api_newest_step(struct cli *c, int64_t id, int64_t *step);
 
 /* Makes 128 random bits and writes them as a quoted RFC 8941 string, such as "\"3f...\"". */
 #define API_KEY 40

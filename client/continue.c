@@ -25,29 +25,13 @@ static void old_fini(struct old *o)
     jv_free(o->job);
 }
 
-/* Finds the newest of the job's checkpoints. */
-static int read_checkpoints(struct cli *c, struct old *o)
-{
-    char path[64];
-    struct jv *list = NULL;
-    snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints", (long long)o->id);
-    int rc = api_list(c, path, &list);
-    const struct jv *data = jv_get(list, "data");
-    for (size_t i = 0; i < jv_len(data); i++) {
-        const int64_t step = jv_int(jv_at(data, i, NULL), "step", 0);
-        if (step > o->step) o->step = step;
-    }
-    jv_free(list);
-    return rc;
-}
-
 static int old_read(struct cli *c, struct old *o)
 {
     int rc;
     *o = (struct old){.id = cli_job_id(c, 0)};
     if (o->id < 0) return (int)-o->id;
     if ((rc = api_job(c, o->id, &o->job))) return rc;
-    return read_checkpoints(c, o);
+    return api_newest_step(c, o->id, &o->step);
 }
 
 /* Copies the old job's spec as JSON, from which the new spec is made. On failure prints a message
@@ -148,7 +132,7 @@ static int refuse_without(struct cli *c, const struct old *o)
     int rc = *name ? api_get(c, path, &list) : CLI_OK;
     for (size_t i = 0; !rc && !other.step && i < jv_len(jv_get(list, "data")); i++) {
         other.id = jv_int(jv_at(jv_get(list, "data"), i, NULL), "id", 0);
-        if (other.id != o->id) rc = read_checkpoints(c, &other);
+        if (other.id != o->id) rc = api_newest_step(c, other.id, &other.step);
     }
     jv_free(list);
     if (rc) return rc;
