@@ -213,7 +213,7 @@ static int retry_run(struct cli *c)
                       "again",
                       (long long)o.id, state);
     if (!rc && !(spec = copy_spec(&o))) rc = CLI_ERROR;
-    if (!rc && o.step) {
+    if (!rc && o.step && !strcmp(jv_str(o.job, "kind", ""), "train")) {
         cli_say(c, "from its checkpoint of step %lld", (long long)o.step);
         rc = set_resume(spec, &o, jv_bool(spec, "checkpoint.changes", false));
     }

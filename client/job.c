@@ -95,7 +95,8 @@ void job_say_end(const struct cli *c, const struct jv *job)
         const char *adapter = jv_str(job, "result.adapter", NULL);
         if (hf) cli_say(c, "  model directory %s", hf);
         if (adapter) cli_say(c, "  adapter directory %s", adapter);
-        cli_say(c, "next: seqctl %s %lld", strcmp(kind, "train") ? "artifacts" : "checkpoints", id);
+        const bool saves = !strcmp(kind, "train") || !strcmp(kind, "merge");
+        cli_say(c, "next: seqctl %s %lld", saves ? "checkpoints" : "artifacts", id);
     }
 }
 

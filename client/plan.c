@@ -174,6 +174,11 @@ static void print_plan(const struct cli *c, const struct jv *p)
            text_safe(b, sizeof b, jv_str(p, "layout", "?")));
     printf("  %s\n", text_safe(why, sizeof why, jv_str(p, "reason", "")));
     printf("  %s parameters", text_count(number, jv_num(p, "parameters", 0)));
+    if (!jv_get(p, "seq_len")) { /* a merge */
+        printf(", %.3g GFLOP\n", jv_num(p, "flops", 0) / 1e9);
+        print_memory(p);
+        return;
+    }
     printf(", %s tokens a sequence", text_count(number, jv_num(p, "seq_len", 0)));
     if (jv_get(p, "windows")) printf(" in %s windows", text_count(number, jv_num(p, "windows", 0)));
     printf(", %s rows a rank, %.3g GFLOP a step\n",

@@ -80,16 +80,21 @@ static void of_verify(const struct jv *job, char *out, size_t size)
              (long long)jv_int(job, "result.tokens", 0));
 }
 
+static void of_merge(const struct jv *job, char *out, size_t size)
+{
+    char whole[TEXT_SHORT], added[TEXT_SHORT];
+    snprintf(out, size, "%s parameters, with %s of an adapter merged into them",
+             text_count(whole, jv_num(job, "result.parameters", 0)),
+             text_count(added, jv_num(job, "result.adapter_parameters", 0)));
+}
+
 char *result_line(const struct jv *job, char *out, size_t size)
 {
     static const struct {
         const char *kind;
         void (*write)(const struct jv *, char *, size_t);
-    } kinds[] = {{"train", of_train},
-                 {"score", of_score},
-                 {"generate", of_generate},
-                 {"embed", of_embed},
-                 {"verify", of_verify}};
+    } kinds[] = {{"train", of_train}, {"score", of_score},   {"generate", of_generate},
+                 {"embed", of_embed}, {"verify", of_verify}, {"merge", of_merge}};
     *out = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (jv_is_object(jv_get(job, "result")) && !strcmp(jv_str(job, "kind", ""), kinds[i].kind))

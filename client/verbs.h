@@ -25,6 +25,7 @@
     X(resume)      /* cancel.c */ \
     X(continue)    /* continue.c */ \
     X(retry)       /* continue.c */ \
+    X(merge)       /* merge.c */ \
     X(restart)     /* job.c */ \
     X(explain)     /* job.c */ \
     X(artifacts)   /* artifact.c */ \

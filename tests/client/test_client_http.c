@@ -943,6 +943,68 @@ static void test_continue(void)
               "%s", asked);
 }
 
+/* Checks that `merge` submits a job with the model, the rule of RoPE and the precision of the
+ * training and with the adapter of its newest checkpoint, and that it refuses other jobs. */
+static void test_merge(void)
+{
+#define TRAINED(state, spec)                                                                       \
+    JSON_REPLY("200 OK", "{\"id\":12,\"kind\":\"train\",\"state\":\"" state "\",\"finished_at\":"  \
+                         "\"2026-11-21T12:01:24.000Z\",\"spec_effective\":{" spec "}}")
+#define ADAPTER "\"adapter\":{\"type\":\"lora\",\"rank\":4}"
+    static const char trained[] = TRAINED(
+        "failed", "\"kind\":\"train\",\"model\":{\"path\":\"job:9/step-5/hf\",\"weights\":\"int8\","
+                  "\"rope\":{\"factor\":2}},\"precision\":{\"params\":\"bf16\"},"
+                  "\"resources\":{\"ranks\":2,\"threads\":3},\"seed\":7,"
+                  "\"stages\":[{\"from_step\":1,\"rope_theta\":100},{\"from_step\":19,"
+                  "\"rope_theta\":200},{\"from_step\":20,\"rope_theta\":300}]," ADAPTER);
+    static const char *const good[] = {trained, CHECKPOINTS, LIST("{\"step\":4},{\"step\":5}"),
+                                       JSON_REPLY("201 Created", JOB("queued"))};
+    struct server s;
+    server_start(&s, good, 4);
+    CHECK_MSG(SEQCTL(&s, "merge", "12", "-n", "tuned", "--set", "output.path=/x") == CLI_OK, "%s",
+              err);
+    const char *asked = strstr(server_end(&s), "POST");
+    static const char *const parts[] = {"\"kind\": \"merge\"",
+                                        "\"path\": \"job:9/step-5/hf\"",
+                                        "\"adapter\": \"job:12/step-20\"",
+                                        "\"rope\": {\"factor\": 2, \"theta\": 200}",
+                                        "\"precision\": {\"params\": \"bf16\"}",
+                                        "\"resources\": {\"threads\": 3}",
+                                        "\"name\": \"tuned\"",
+                                        "\"output\": {\"path\": \"/x\"}"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        CHECK_MSG(asked && strstr(asked, parts[i]), "%s in %s", parts[i], asked);
+    CHECK_MSG(asked && !strstr(asked, "int8") && !strstr(asked, "seed") && !strstr(asked, "stages"),
+              "%s", asked);
+    static const struct {
+        const char *reply, *says;
+    } refused[] = {
+        {JSON_REPLY("200 OK", "{\"id\":12,\"kind\":\"score\",\"state\":\"succeeded\"}"),
+         "job 12 is of kind score: only a training has an adapter"},
+        {TRAINED("succeeded", "\"model\":{\"path\":\"m\"}"), "seqctl pull 12 DIR --part hf"},
+        {TRAINED("succeeded", "\"model\":{\"config\":{}}," ADAPTER), "checkpoint.merge true"},
+        {TRAINED("succeeded", "\"model\":{\"path\":\"m\",\"init\":\"random\"}," ADAPTER),
+         "checkpoint.merge true"},
+        {JSON_REPLY("200 OK", "{\"id\":12,\"kind\":\"train\",\"state\":\"running\","
+                              "\"spec_effective\":{\"model\":{\"path\":\"m\"}," ADAPTER "}}"),
+         "job 12 is running: cancel it first, or wait until it has ended"},
+        {TRAINED("failed", "\"model\":{\"path\":\"m\"}," ADAPTER), "job 12 has no checkpoint"}};
+    static const char *const gone[] = {trained, CHECKPOINTS, LIST("{\"step\":4}")};
+    server_start(&s, gone, 3);
+    CHECK(SEQCTL(&s, "merge", "12") == CLI_CONFLICT);
+    CHECK_MSG(strstr(err, "job:9/step-5/hf, the model of job 12, is gone: name a copy of it by "
+                          "--set model.path=PATH"),
+              "%s", err);
+    CHECK(!strstr(server_end(&s), "POST"));
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *const replies[] = {refused[i].reply, LIST("")};
+        server_start(&s, replies, 2);
+        CHECK(SEQCTL(&s, "merge", "12") == CLI_CONFLICT);
+        CHECK_MSG(strstr(err, refused[i].says), "%zu: %s", i, err);
+        CHECK(!strstr(server_end(&s), "POST"));
+    }
+}
+
 /* Checks lists that have several pages. The lists of checkpoints and of artifacts must be read to
  * the last page, and so must the list that `continue` reads. */
 static void test_products_of_several_pages(void)
@@ -1122,6 +1184,7 @@ int main(void)
     RUN(test_ends_first);
     RUN(test_ended_already);
     RUN(test_continue);
+    RUN(test_merge);
     RUN(test_products_of_several_pages);
     RUN(test_models);
     RUN(test_artifact_broken);

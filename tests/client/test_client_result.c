@@ -40,6 +40,8 @@ static void test_lines(void)
         {"{\"kind\":\"train\",\"result\":{\"steps\":60,\"loss\":1.25,\"eval\":{\"loss\":null},"
          "\"ended_early\":{\"field\":\"eval.patience\"}}}",
          "loss 1.2500, ended early at step 60"},
+        {"{\"kind\":\"merge\",\"result\":{\"parameters\":12000,\"adapter_parameters\":96}}",
+         "12,000 parameters, with 96 of an adapter merged into them"},
         {"{\"kind\":\"train\",\"result\":null}", ""},
         {"{\"kind\":\"other\",\"result\":{}}", ""}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
