@@ -166,6 +166,45 @@ same "the same adapter" "$(field "$merged" result.weights_sha256)" "$(field "$id
 whole=$(seqctl submit bare.json --set model.path="job:$merged" -o name -q 2>&1)
 succeeds "a score of the merged model" "$whole"
 check "the loss with the adapter" awk -v a="$(loss_of "$whole")" -v b="$(loss_of "$with")" 'BEGIN { d = a / b - 1; exit !(d * d < 1e-10) }'
+
+# ---- merged by a job -----------------------------------------------------------------------------
+job=$(seqctl merge "$id" -o name -q)
+succeeds "a job that merges" "$job"
+same "its adapter" "$(field "$job" spec_effective.model.adapter)" "job:$id/step-30/adapter"
+same "its memory is the plan's" "$(field "$job" result.memory.high)" "$(field "$job" plan.memory.total_bytes)"
+check "pull of a training's merged model" seqctl pull "$merged" "$T/merged" --part hf
+check "pull of the job's" seqctl pull "$job" "$T/own-merged" --part hf
+check "the same files, to the bit" diff -r "$T/merged" "$T/own-merged"
+says "watch says where it is" 'model directory .*/hf$' seqctl watch "$job"
+says "show has its result" 'parameters, with .* of an adapter merged' seqctl show "$job"
+then=$(seqctl submit bare.json --set model.path="job:$job" -o name -q 2>&1)
+succeeds "a score of its model" "$then"
+same "the same bits" "$(loss_of "$then")" "$(loss_of "$whole")"
+tuned=$(seqctl submit base.json --set model.path="job:$job" --unset model.config --set train.steps=2 -o name -q 2>&1)
+succeeds "a training of it" "$tuned"
+of_blocks=$(seqctl merge "$in_blocks" --set precision.params=bf16 -o name -q)
+succeeds "a merge of a base that was trained in blocks" "$of_blocks"
+succeeds "its model is read" "$(seqctl submit bare.json --set model.path="job:$of_blocks" -o name -q)"
+put=$(seqctl merge "$id" --set output.path=shared/merged -n tuned -o name -q)
+succeeds "a merge that is published" "$put"
+check "it is there" diff -r "$T/data/shared/merged/hf" "$T/own-merged"
+says "a plan of a merge" 'reads the model tensor by tensor' seqctl merge "$id" --dry-run
+refuse "a merge of a whole model" 4 "job $base trained a whole model and no adapter" seqctl merge "$base"
+refuse "a merge of a score" 4 'only a training has an adapter' seqctl merge "$bare"
+refuse "a merge of random weights" 4 'train it with checkpoint.merge' seqctl merge "$random"
+refuse "a ring for a merge" 1 'parallel.sp does not belong to a merge job' seqctl merge "$id" --set parallel.sp=2
+refuse "two ranks for a merge" 1 'a merge job has one rank' seqctl merge "$id" --set resources.ranks=2
+refuse "a merge without its model" 1 'model.path is missing' seqctl merge "$id" --unset model.path
+refuse "a merge has no adapter" 1 "job $job merged an adapter into its model, and left no adapter" \
+    seqctl submit score.json --set model.adapter="job:$job"
+refuse "nothing resumes from it" 1 'left nothing to resume from: name the job in model.path' \
+    seqctl submit adapt.json --set checkpoint.resume="job:$job" --set checkpoint.changes=true
+wrong=$(seqctl merge "$id" --set model.path="job:$other" -o name -q)
+seqctl watch "$wrong" -q --timeout $((60 * PATIENCE)) >"$T/watch.out" 2>&1
+says "a merge into another base" 'give the same base by model.path' seqctl events "$wrong"
+check "leaves nothing" test -z "$(find "$STATE" -path "*/jobs/$wrong/*" -name '*.safetensors')"
+refuse "it has no adapter to pull" 3 'no such part: hf is one' seqctl pull "$job" "$T/none" --part adapter
+
 refuse "no merge without an adapter" 1 'set adapter.type' seqctl submit base.json --set checkpoint.merge=true
 refuse "nor of blocks" 1 'leave one of them out' seqctl submit adapt.json --set checkpoint.merge=true --set model.weights=int8 --set parallel.zero=0
 
@@ -183,6 +222,11 @@ succeeds "a score with model.adapter alone" "$own"
 same "the job has its modules" "$(field "$own" spec_effective.adapter.modules_to_save.1)" embed_tokens
 succeeds "a score of the merged model" "$whole"
 check "the same loss" awk -v a="$(loss_of "$whole")" -v b="$(loss_of "$own")" 'BEGIN { d = a / b - 1; exit !(a > 0 && d * d < 1e-10) }'
+both=$(seqctl merge "$saved" -o name -q)
+succeeds "merged by a job" "$both"
+check "pull of the training's merged model" seqctl pull "$saved" "$T/saved" --part hf
+check "pull of the job's" seqctl pull "$both" "$T/own-saved" --part hf
+check "the same files, to the bit" diff -r "$T/saved" "$T/own-saved"
 check "it is better than the model's" awk -v a="$(loss_of "$own")" -v b="$(loss_of "$bare")" 'BEGIN { exit !(a < 0.99 * b) }'
 rest=$(seqctl submit saved.json --set checkpoint.resume="job:$saved" --set checkpoint.changes=true --set train.steps=14 \
     --set parallel.sp=1 --set parallel.tp=2 --set parallel.zero=1 --set verify.first_step=false -o name -q)
@@ -191,6 +235,7 @@ further=$(seqctl submit saved.json --set model.adapter=both --set train.steps=2 
 succeeds "trained further" "$further"
 blocks=$(seqctl submit saved.json --set model.weights=int8 --set parallel.zero=1 --set checkpoint.merge=false -o name -q)
 succeeds "beside a base in blocks, proven" "$blocks"
+succeeds "and merged" "$(seqctl merge "$blocks" -o name -q)"
 refuse "another module" 1 'which are the embedding, embed_tokens, and the head, lm_head' seqctl submit saved.json --set adapter.modules_to_save=norm
 refuse "other modules than its own" 1 'names other modules.*leave adapter.modules_to_save out' seqctl submit alone.json --set model.adapter=both --set adapter.modules_to_save=lm_head
 refuse "modules that it does not have" 1 'which are none' seqctl submit alone.json --set adapter.modules_to_save=lm_head
