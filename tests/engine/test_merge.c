@@ -3,9 +3,10 @@
  * that a merge of weights in memory has. Its plan must not grow with the model, and must be the
  * memory that is used.
  * tests: needs golden */
+#include <math.h>
 #include "tests/lib/adapter.h"
-#include "tests/lib/hf_save.h"
 #include "tests/lib/datadir.h"
+#include "tests/lib/hf_save.h"
 
 #include "api/core/manifest.h"
 #include "api/core/mem.h"
@@ -60,13 +61,21 @@ static void describe(void)
               "%s: %s", adapter, e.text);
 }
 
+/* Returns the model of a golden adapter. It has the adapter's name, unless that has whole
+ * modules. */
+static const char *base_of(const char *name)
+{
+    if (!strcmp(name, "phi3_both")) return "phi3";
+    return strcmp(name, "mixtral_head") ? name : "mixtral";
+}
+
 /* Takes a golden model, or the GGUF file `name`, with its golden adapter. If it has none, an
- * adapter is written. */
+ * adapter is written, which has the embedding and the head whole if they are two tensors. */
 static void take(const char *name, enum precision_id precision)
 {
     const bool gguf = strstr(name, ".gguf");
     spec_defaults(spec);
-    snprintf(model, sizeof model, "tests/golden/%s%s", gguf ? "gguf/" : "", name);
+    snprintf(model, sizeof model, "tests/golden/%s%s", gguf ? "gguf/" : "", base_of(name));
     snprintf(adapter, sizeof adapter, "tests/golden/adapter/%s", name);
     e = (struct err){0};
     CHECK_MSG(!hf_read_dir(model, &spec->model.shape, &e), "%s: %s", name, e.text);
@@ -74,9 +83,11 @@ static void take(const char *name, enum precision_id precision)
     CHECK(!spec_intern(spec, model, strlen(model), &spec->model.path));
     if (!file_exists(adapter)) {
         CHECK_MSG(!family_complete(&spec->model.shape, &e), "%s", e.text);
+        if (!shape()->tied) adapter_saves(spec, ADAPTER_SAVES_EMBEDDING | ADAPTER_SAVES_HEAD);
         adapter_shape(spec);
         CHECK_MSG(!rules_freeze(spec, &e), "%s", e.text);
         write_adapter();
+        adapter_saves(spec, 0);
         spec->adapter.rank = spec->adapter.type = 0;
         spec->adapter.alpha = 0;
     }
@@ -91,12 +102,75 @@ static void take(const char *name, enum precision_id precision)
               "%s: %s", name, e.text);
 }
 
+/* ---- other forms of directories -------------------------------------------------------------- */
+
+/* Copies a directory to dir/NAME, so that the copy can be changed. */
+static void copy_to(const char *name, char path[FILE_PATH_SIZE])
+{
+    char command[FILE_PATH_SIZE * 3];
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", in_dir(name), path,
+             in_dir(name));
+    CHECK(!system(command));
+    snprintf(path, FILE_PATH_SIZE, "%s", in_dir(name));
+}
+
+/* Writes every `step`th tensor of f, from the first one on. */
+static void write_some(const char *path, const struct st_file *f, int first, int step)
+{
+    struct st_out *items = calloc((size_t)st_count(f) + 1, sizeof *items);
+    int n = 0;
+    if (!items) abort();
+    for (int i = first; i < st_count(f); i += step) {
+        const struct st_tensor *t = st_at(f, i);
+        items[n] = (struct st_out){
+            .name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .data = st_data(f, t)};
+        memcpy(items[n++].dims, t->dims, sizeof t->dims);
+    }
+    CHECK_MSG(!st_write(path, items, n, &e), "%s", e.text);
+    free(items);
+}
+
+/* Writes the tensors of a file again, without the first one. */
+static void drop_tensor(const char *path)
+{
+    struct st_file *f = st_open(path, &e);
+    CHECK_MSG(f, "%s", e.text);
+    write_some(path, f, 1, 1);
+    st_close(f);
+}
+
+/* Divides the model into two files, each of which has every second tensor, and an index. */
+static void divide(void)
+{
+    static const char name[] = "model-0000%d-of-00002.safetensors";
+    char path[FILE_PATH_SIZE + 64], part[64];
+    copy_to("shards", model);
+    snprintf(path, sizeof path, "%s/model.safetensors", model);
+    struct st_file *f = st_open(path, &e);
+    CHECK_MSG(f && !unlink(path), "%s", e.text);
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", model);
+    FILE *index = fopen(path, "we");
+    fprintf(index, "{\"weight_map\":{");
+    for (int i = 0; i < st_count(f); i++) {
+        snprintf(part, sizeof part, name, 1 + i % 2);
+        fprintf(index, "%s\"%s\":\"%s\"", i ? "," : "", st_at(f, i)->name, part);
+    }
+    fprintf(index, "}}");
+    CHECK(!fclose(index));
+    for (int i = 0; i < 2; i++) {
+        snprintf(part, sizeof part, name, 1 + i);
+        snprintf(path, sizeof path, "%s/%s", model, part);
+        write_some(path, f, i, 2);
+    }
+    st_close(f);
+}
+
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static const char *const names[] = {"llama3",  "gpt2",          "phi3",       "qwen3",
-                                    "mixtral", "qwen3_mixed",   "gemma3",     "qwen3_next",
-                                    "gpt_oss", "gpt_oss_mxfp4", "bert",       "modernbert",
-                                    "qwen3_5", "llama.gguf",    "qwen2.gguf", "gemma3.gguf"};
+static const char *const names[] = {
+    "llama3",  "gpt2",       "phi3",       "qwen3",         "mixtral",   "qwen3_mixed",
+    "gemma3",  "qwen3_next", "gpt_oss",    "gpt_oss_mxfp4", "bert",      "modernbert",
+    "qwen3_5", "llama.gguf", "qwen2.gguf", "gemma3.gguf",   "phi3_both", "mixtral_head"};
 enum { NAMES = sizeof names / sizeof *names };
 
 static float *room_of_blocks(void)
@@ -133,6 +207,9 @@ static void test_elements(void)
         take(names[i], PRECISION_FP32);
         check_elements(names[i], ST_CHUNK, false);
         check_elements(names[i], 37, true);
+        if (strstr(names[i], ".gguf")) continue;
+        divide();
+        check_elements(names[i], ST_CHUNK, false);
     }
 }
 
@@ -179,6 +256,36 @@ static void check_same(const char *name, const struct ckpt_info *a, const struct
     CHECK_MSG(!system(command), "%s", name);
 }
 
+/* Compares a tensor of a merged model with elements of the model that peft merges. A merged element
+ * is the sum of a weight and of at most 4 products, times the factor, which has a rounding of its
+ * own: 11 roundings of numbers below 2, each of at most 2^-24. */
+static void check_part(const char *name, const struct st_tensor *t, const float *is,
+                       const struct st_tensor *part, const double *want)
+{
+    const int64_t step = (t->count + 63) / 64 | 1;
+    CHECK_MSG(part->count == (t->count + step - 1) / step, "%s: %s", name, t->name);
+    for (int64_t k = 0; k < part->count; k++)
+        CHECK_MSG(fabs(want[k]) < 2 && fabs(want[k] - (double)is[k * step]) <= 11 * 0x1p-24,
+                  "%s: %s: %.9g, and peft has %.9g", name, t->name, (double)is[k * step], want[k]);
+}
+
+/* Compares the merged model in fp32 with the golden one of peft, if there is one. */
+static void check_peft(const char *name, const char *merged)
+{
+    char golden[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
+    snprintf(golden, sizeof golden, "tests/golden/adapter/%s/merged.safetensors", name);
+    if (!file_exists(golden) || spec->precision.params != PRECISION_FP32) return;
+    CHECK(!file_join(path, &e, "%s/hf/model.safetensors", merged));
+    struct st_file *of = st_open(golden, &e), *is = st_open(path, &e);
+    CHECK_MSG(of && is && st_count(of) == st_count(is), "%s: %s", name, e.text);
+    for (int i = 0; of && is && i < st_count(of); i++) {
+        const struct st_tensor *part = st_at(of, i), *t = st_find(is, part->name);
+        CHECK_MSG(t && t->dtype == ST_F32 && part->dtype == ST_F64, "%s: %s", name, part->name);
+        if (t) check_part(name, t, st_data(is, t), part, st_data(of, part));
+    }
+    st_close(of), st_close(is);
+}
+
 static void check_merged(const char *name, enum precision_id precision)
 {
     struct plan p;
@@ -197,6 +304,7 @@ static void check_merged(const char *name, enum precision_id precision)
     save("memory", &(struct ckpt_flow){.read = read_memory, .arg = weights}, NULL, NULL, NULL,
          &from_memory);
     check_same(name, &from_files, &from_memory);
+    check_peft(name, from_files.path);
     const int64_t blocks = hf_elements_used(h), unit = precision == PRECISION_FP32 ? 4 : 2;
     const int64_t sizes[] = {4 * used, 4 * blocks, unit * blocks};
     for (int i = 0; i < 3; i++) high += mem_round(sizes[i], MEM_ALIGN);
@@ -211,7 +319,7 @@ static void test_merged(void)
 {
     for (int i = 0; i < NAMES; i++)
         for (int k = 0; k < PRECISION_N; k++)
-            if (!small_leaves(i + k, 3)) check_merged(names[i], k);
+            if (k == PRECISION_FP32 || !small_leaves(i + k, 3)) check_merged(names[i], k);
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -229,9 +337,26 @@ static int64_t plan_of(int64_t layers, int64_t width, int64_t rank)
     CHECK_MSG(!plan_make(spec, 0, &p, &e), "%s", e.text);
     merge_sizes(shape(), &z);
     CHECK(p.flops == z.flops && p.n_ranks == 1);
-    CHECK(z.elements + z.adapters <= param_count(shape()));
     for (int i = 0; i < PURPOSE_N; i++) CHECK(!p.comm[i].bytes_sent && !p.comm[i].messages_sent);
     return p.arena_size;
+}
+
+/* Checks the numbers of elements against the list of tensors. */
+static void test_sizes(void)
+{
+    for (int i = 0; i < NAMES; i++) {
+        struct merge_sizes z;
+        struct param p;
+        int64_t base = 0, added = 0, saved = 0;
+        take(names[i], PRECISION_FP32);
+        merge_sizes(shape(), &z);
+        for (int k = 0; k < param_tensors(shape()); k++) {
+            param_get(shape(), k, &p);
+            *(p.adapter ? &added : &base) += p.count;
+            saved += p.saved ? p.count : 0;
+        }
+        CHECK_MSG(z.elements == base && z.adapters == added && z.saved == saved, "%s", names[i]);
+    }
 }
 
 /* Checks that the memory does not grow with the layers, and is a small part of the model. */
@@ -258,38 +383,11 @@ static void refused(const char *what, const char *says)
     free(room);
 }
 
-/* Copies a directory to dir/NAME, so that the copy can be damaged. */
-static void copy_to(const char *name, char path[FILE_PATH_SIZE])
-{
-    char command[FILE_PATH_SIZE * 3];
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", in_dir(name), path,
-             in_dir(name));
-    CHECK(!system(command));
-    snprintf(path, FILE_PATH_SIZE, "%s", in_dir(name));
-}
-
 static void cut(const char *file, off_t size)
 {
     char path[FILE_PATH_SIZE + 64];
     snprintf(path, sizeof path, "%s", file);
     CHECK(!truncate(path, size));
-}
-
-/* Writes the tensors of the golden model again, without the first one. */
-static void drop_tensor(const char *path)
-{
-    struct st_file *f = st_open(path, &e);
-    const int n = st_count(f) - 1;
-    struct st_out *items = calloc((size_t)n, sizeof *items);
-    for (int i = 0; i < n; i++) {
-        const struct st_tensor *t = st_at(f, i + 1);
-        items[i] = (struct st_out){
-            .name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .data = st_data(f, t)};
-        memcpy(items[i].dims, t->dims, sizeof t->dims);
-    }
-    CHECK_MSG(!st_write(path, items, n, &e), "%s", e.text);
-    free(items);
-    st_close(f);
 }
 
 static void test_refused(void)
@@ -375,6 +473,7 @@ int main(void)
     datadir_begin("merge");
     RUN(test_elements);
     RUN(test_merged);
+    RUN(test_sizes);
     RUN(test_plan);
     RUN(test_refused);
     RUN(test_cut);
