@@ -338,6 +338,44 @@ static void test_answer_of_turns(void)
               "%s", e.text);
 }
 
+/* Checks the count of pairs whose answers are equal, and of those with different prompts. */
+static void test_alike(void)
+{
+    static const char talks[] = "{\"chosen\":[" SAYS("user", "A") "," SAYS(
+        "assistant",
+        "b") "],"
+             "\"rejected\":[" SAYS("user", "A") "," SAYS(
+                 "assistant",
+                 "c") "]}\n"
+                      "{\"chosen\":[" SAYS("user", "A") "," SAYS(
+                          "assistant",
+                          "b") "],"
+                               "\"rejected\":[" SAYS("user", "B") "," SAYS(
+                                   "assistant",
+                                   "c") "]}\n"
+                                        "{\"prompt\":[" SAYS("user", "A") "],\"chosen\":[" SAYS(
+                                            "assistant", "b") "],"
+                                                              "\"rejected\":[" SAYS("assistant",
+                                                                                    "b") "]}\n";
+    struct data_stats st;
+    struct data_alike of;
+    model_files("{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+                "{% if add_generation_prompt %}[assistant]{% endif %}");
+    for (int text = 0; text < 2; text++) {
+        if (text)
+            pairs("{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"b\"}\n"
+                  "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"bc\"}\n"
+                  "{\"prompt\":\"\",\"chosen\":\"bb\",\"rejected\":\"cc\"}\n");
+        CHECK_MSG(!(text ? prepare(&st) : prepare_model(talks, &st)), "%s", e.text);
+        struct data *d = data_open(in_dir("prepared"), st.id, DATA_CHECK, &e);
+        if (!d) printf("  %s\n", e.text), abort();
+        CHECK_MSG(!data_alike(d, &of, &e), "%s", e.text);
+        CHECK_MSG(of.pairs == 3 && of.equal == 1 && of.apart == 1 - text, "%lld, %lld of %lld",
+                  (long long)of.equal, (long long)of.apart, (long long)of.pairs);
+        data_close(d);
+    }
+}
+
 static void test_messages_refused(void)
 {
     struct data_stats st;
@@ -477,6 +515,7 @@ int main(void)
     RUN(test_messages);
     RUN(test_earlier_turns);
     RUN(test_answer_of_turns);
+    RUN(test_alike);
     RUN(test_messages_refused);
     RUN(test_packing);
     return datadir_end("preference");

@@ -177,6 +177,10 @@ turns() { # NAME REGEX CHOSEN REJECTED: the same of a file of messages
     { head -n 1 "$EXAMPLES/pairs.jsonl"; printf '{"chosen": %s, "rejected": %s}\n' "$3" "$4"; } >"$T/data/bad.jsonl"
     fails "$name" "bad.jsonl line 2: .*$re" - <<<"$example"
 }
+{ pairs 4; printf '{"prompt": "a", "chosen": "b", "rejected": "b"}\n'; } >"$T/data/same.jsonl"
+equal=$(seqctl submit dpo.json --set data.train.0.path=same.jsonl --set train.steps=1 -o name -q)
+succeeds "two equal answers as text" "$equal"
+says "are told of" 'in 1 of 5 pairs both answers are equal' seqctl events "$equal" -o jsonl
 turns "a role without answers" '"chosen": .*a turn of the assistant' "$(says_of oracle b)" "$(says_of assistant c)"
 turns "two equal answers" '"chosen" has no message after those of the prompt' "$(says_of assistant b)" "$(says_of assistant b)"
 turns "no message" 'is no message' '["b"]' "$(says_of assistant c)"

@@ -310,6 +310,16 @@ struct order_learnt {
  * data_batch does. */
 int data_order_learnt(const struct data_order *o, struct order_learnt *out, struct err *e);
 
+/* Compares the two documents of each pair of SET_TRAIN. The directory must be that of a job that
+ * learns preferences (job_learns_pairs). Reads the disk. Fails as data_read does. */
+struct data_alike {
+    int64_t pairs;
+    int64_t equal; /* number of pairs whose documents have the same tokens */
+    int64_t apart; /* number of pairs whose documents differ before a token that may be a target,
+                    * so that the answers have different prompts */
+};
+int data_alike(const struct data *d, struct data_alike *out, struct err *e);
+
 struct sample {
     int stream;    /* index of the source if there are weights, otherwise 0 */
     int64_t index; /* index among the samples of the stream, in the order of packing */

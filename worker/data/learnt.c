@@ -1,5 +1,5 @@
 /* data_order_learnt: counts the tokens that may be targets, after documents were split,
- * truncated or dropped, and packed. */
+ * truncated or dropped, and packed. data_alike: compares the two documents of each pair. */
 #include "worker/data/order.h"
 
 /* Counts the tokens in [token, token + n) that may be targets. Returns -1 with the errors of
@@ -69,6 +69,48 @@ int data_order_learnt(const struct data_order *o, struct order_learnt *out, stru
         else if (add_samples(o, i, &out->tokens, e) < 0 ||
                  add_cut(o, &o->stream[i], &out->cut_off, e) < 0)
             return -1;
+    }
+    return 0;
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+/* Compares the documents that begin at tokens a and b, over n tokens. *same becomes the number of
+ * tokens before the first difference. *learnt tells whether one of these, or one at the first
+ * difference, may be a target. */
+static int compare(const struct data *d, int64_t a, int64_t b, int64_t n, int64_t *same,
+                   bool *learnt, struct err *e)
+{
+    enum { MOST = 1024 };
+    int32_t x[MOST], y[MOST];
+    uint8_t p[MOST], q[MOST];
+    *learnt = false;
+    for (*same = 0; *same < n;) {
+        const int64_t at = *same, m = n - at < MOST ? n - at : MOST;
+        if (data_read(d, a + at, m, x, e) || data_read(d, b + at, m, y, e) ||
+            data_read_mask(d, a + at, m, p, e) || data_read_mask(d, b + at, m, q, e))
+            return -1;
+        for (int64_t i = 0; i < m; i++) {
+            *learnt = *learnt || p[i] || q[i];
+            if (x[i] != y[i]) return 0;
+            ++*same;
+        }
+    }
+    return 0;
+}
+
+int data_alike(const struct data *d, struct data_alike *out, struct err *e)
+{
+    const uint64_t *ends = data_documents(d);
+    *out = (struct data_alike){.pairs = data_stats(d)->n_documents / 2};
+    for (int64_t k = 0; k < out->pairs; k++) {
+        const int64_t a = k ? (int64_t)ends[2 * k - 1] : 0, b = (int64_t)ends[2 * k];
+        const int64_t n_a = b - a, n_b = (int64_t)ends[2 * k + 1] - b, n = n_a < n_b ? n_a : n_b;
+        int64_t same;
+        bool learnt;
+        if (compare(d, a, b, n, &same, &learnt, e)) return -1;
+        out->equal += same == n && n_a == n_b;
+        out->apart += same < n && !learnt;
     }
     return 0;
 }

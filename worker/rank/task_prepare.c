@@ -94,6 +94,26 @@ static int note(struct run *r, const struct data *d, const struct data_order *o,
     return link_send_note(r->link, "data", text, e);
 }
 
+/* Sends a note if there are pairs whose answers are equal, or have different prompts. */
+static int note_pairs(struct run *r, const struct data *d, struct err *e)
+{
+    struct data_alike of;
+    char text[512], equal[128] = "";
+    if (!job_learns_pairs(r->spec)) return 0;
+    if (data_alike(d, &of, e)) return -1;
+    if (!of.equal && !of.apart) return 0;
+    if (of.equal)
+        snprintf(equal, sizeof equal, "in %lld of %lld pairs both answers are equal%s",
+                 (long long)of.equal, (long long)of.pairs, of.apart ? "; " : "");
+    snprintf(text, sizeof text, "%s", equal);
+    if (of.apart)
+        snprintf(text, sizeof text,
+                 "%sin %lld of %lld pairs the answers have different prompts: without \"prompt\" "
+                 "it is the messages with which \"chosen\" and \"rejected\" both begin",
+                 equal, (long long)of.apart, (long long)of.pairs);
+    return link_send_note(r->link, "data", text, e);
+}
+
 /* Sends a note about the records of an embed job that get no vector. */
 static int note_skipped(struct run *r, const struct data *d, struct err *e)
 {
@@ -253,7 +273,7 @@ int task_prepare(struct run *r, struct err *e)
     /* The data are opened before any rank starts. If they cannot be read, the job fails here. */
     if (!d) return -1;
     const bool latents = family_diffusion(&r->spec->model.shape);
-    int rc = latents ? 0 : note_padding(r, d, e);
+    int rc = latents ? 0 : note_padding(r, d, e) || note_pairs(r, d, e) ? -1 : 0;
     if (!rc) rc = latents ? prepare_latents(r, d, e) : send(r, d, s.made_mb_s, e);
     data_close(d);
     return rc;
