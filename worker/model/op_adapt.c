@@ -1,5 +1,6 @@
 /* op_adapt.c: ADAPT, which adds scale (x A') B' to the output of a product. The factor is applied
  * to the rows of the low rank, and never to A, B or their gradients. */
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 #include "worker/program/adapt.h"
@@ -57,9 +58,10 @@ static bool drops(const struct frame *f, const struct op *o)
 struct tile {
     int64_t row, n;
     struct tensor wide, act; /* in fp32 and in the model's precision, as low_rank has them */
+    struct tensor mask;      /* fp32, in backward: 0 or 1 / (1 - rate) */
 };
 
-static struct tile tile_take(struct frame *f, const struct op *o)
+static struct tile tile_take(struct frame *f, const struct op *o, bool back)
 {
     const struct tensor x = frame_in(f, o, 1);
     const int64_t rows = x.rows < ADAPT_TILE ? x.rows : ADAPT_TILE;
@@ -67,6 +69,7 @@ static struct tile tile_take(struct frame *f, const struct op *o)
     if (!o->u.adapt.drops) return t;
     t.wide = op_scratch_rows(f, DT_F32, rows, x.cols);
     t.act = f->dtype == DT_F32 ? t.wide : op_scratch_rows(f, f->dtype, rows, x.cols);
+    if (back) t.mask = op_scratch_rows(f, DT_F32, rows, x.cols);
     return t;
 }
 
@@ -91,10 +94,10 @@ static bool tile_next(const struct frame *f, struct tile *t, int64_t end)
     return t->n > 0;
 }
 
-/* Multiplies the rows of a tile by the mask of a part. The part is identified by its weight in the
- * layer, in numbers that no head of attention has (check_adapter.c). */
+/* Multiplies x, the rows of a tile, by the mask of a part. The part is identified by its weight in
+ * the layer, in numbers that no head of attention has (check_adapter.c). */
 static void mask(struct frame *f, const struct op *o, const struct adapt_part *s,
-                 const struct tile *t)
+                 const struct tile *t, struct tensor x)
 {
     const struct shard *sh = &f->sp->shard;
     const int64_t row = f->piece_row + t->row;
@@ -105,7 +108,7 @@ static void mask(struct frame *f, const struct op *o, const struct adapt_part *s
                                    .sample = f->sp->drop.sample,
                                    .q_pos = f->sp->drop.first + (local ? row : shard_pos(sh, row))};
     f->be->ops->dropout(
-        f->be, &(struct dropout_args){.x = first_rows(t->wide, t->n),
+        f->be, &(struct dropout_args){.x = x,
                                       .drop = &drop,
                                       .col_pos = o->u.adapt.cut ? f->tensor.r * s->A.cols : 0,
                                       .head = ADAPT_HEADS + s->a});
@@ -117,7 +120,7 @@ static struct tensor dropped(struct frame *f, const struct op *o, const struct a
 {
     const struct tensor wide = first_rows(t->wide, t->n), act = first_rows(t->act, t->n);
     frame_move(f, wide, rows_at(frame_in(f, o, 1), t), false);
-    mask(f, o, s, t);
+    mask(f, o, s, t, wide);
     frame_move(f, act, wide, false);
     return act;
 }
@@ -145,7 +148,7 @@ static int adapt_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
     const struct low_rank u = low_rank_take(f, o, y.rows);
-    const struct tile room = tile_take(f, o);
+    const struct tile room = tile_take(f, o, false);
     (void)e;
     frame_move(f, y, frame_in(f, o, 0), false);
     for (int i = 0; i < o->u.adapt.n && !f->base; i++) {
@@ -168,9 +171,22 @@ struct learning {
     struct tensor dy;
     struct low_rank u, du;
     struct tile room;
+    struct tensor dx; /* the gradient of x; data is NULL if it is not wanted */
+    bool add;         /* add to dx instead of writing it */
 };
 
-/* Adds the gradient of A from the rows of a span, tile by tile. */
+/* Multiplies rows of a tile by its mask, which was drawn. */
+static struct tensor masked(struct frame *f, const struct tile *t)
+{
+    const struct tensor wide = first_rows(t->wide, t->n);
+    f->be->ops->glu_fwd(
+        f->be, &(struct glu_fwd_args){
+                   .fn = ACT_IDENTITY, .a = wide, .b = first_rows(t->mask, t->n), .y = wide});
+    return wide;
+}
+
+/* Computes u and the gradient of x for the rows of a span, and adds their part to the gradient of
+ * A. All three have one mask, which is drawn once. */
 static void dropped_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct learning *w = arg;
@@ -178,54 +194,50 @@ static void dropped_leaf(struct frame *f, void *arg, struct span s, float *dst, 
     struct tile t = w->room;
     t.row = s.value0;
     if (fresh) f->be->ops->fill(f->be, dst, A.rows * A.cols, 0);
-    while (tile_next(f, &t, s.value0 + s.n))
-        f->be->ops->gemm(f->be, &(struct gemm_args){.a = rows_at(w->du.act, &t),
-                                                    .b = dropped(f, w->o, w->part, &t),
-                                                    .c = c,
-                                                    .trans_a = true,
-                                                    .accumulate = true});
+    while (tile_next(f, &t, s.value0 + s.n)) {
+        const struct tensor mine = first_rows(t.mask, t.n), wide = first_rows(t.wide, t.n);
+        const struct tensor x = first_rows(t.act, t.n), du = rows_at(w->du.act, &t);
+        f->be->ops->fill(f->be, mine.data, t.n * mine.cols, 1);
+        mask(f, w->o, w->part, &t, mine);
+        frame_move(f, wide, rows_at(frame_in(f, w->o, 1), &t), false);
+        frame_move(f, x, masked(f, &t), false);
+        f->be->ops->gemm(f->be, &(struct gemm_args){
+                                    .a = x, .b = A, .c = rows_at(w->u.wide, &t), .trans_b = true});
+        f->be->ops->gemm(f->be, &(struct gemm_args){
+                                    .a = du, .b = x, .c = c, .trans_a = true, .accumulate = true});
+        if (!w->dx.data) continue;
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = du, .b = A, .c = wide});
+        frame_move(f, rows_at(w->dx, &t), masked(f, &t), w->add);
+    }
 }
 
+/* Computes u, the gradient of A, and that of x. */
 static void learn_down(struct frame *f, struct learning *w)
 {
-    const struct tensor A = w->part->A;
+    const struct tensor A = w->part->A, x = frame_in(f, w->o, 1);
     const enum rows_id rows = frame_rows_of(f, w->o->in[1]);
     float *dst = frame_weight_grad(f, w->part->a);
-    if (drops(f, w->o))
+    if (drops(f, w->o)) {
         frame_sum(f, rows, dst, A.rows * A.cols, &(struct sum_leaf){dropped_leaf, w});
-    else
-        frame_sum_gemm(f, rows, dst, w->du.act, frame_in(f, w->o, 1));
+        scale(f, w->o, &w->u);
+        return;
+    }
+    lower(f, w->o, w->part, &w->u, &w->room);
+    frame_sum_gemm(f, rows, dst, w->du.act, x);
+    if (w->dx.data)
+        f->be->ops->gemm(
+            f->be, &(struct gemm_args){.a = w->du.act, .b = A, .c = w->dx, .accumulate = w->add});
 }
 
-/* Computes the gradients of A and B, and du = scale dy B for that of x. */
+/* Computes the gradients of A and B, and writes or adds that of x. du is scale dy B. */
 static void learn(struct frame *f, struct learning *w)
 {
     const struct adapt_part *s = w->part;
-    if (frame_learns(f, s->b)) {
-        lower(f, w->o, s, &w->u, &w->room);
-        frame_sum_gemm(f, frame_rows_of(f, w->o->in[1]), frame_weight_grad(f, s->b), w->dy,
-                       w->u.act);
-    }
+    assert(frame_learns(f, s->a) && frame_learns(f, s->b));
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = w->dy, .b = s->B, .c = w->du.wide});
     scale(f, w->o, &w->du);
-    if (frame_learns(f, s->a)) learn_down(f, w);
-}
-
-/* Writes the part's gradient of x, or adds it. */
-static void back(struct frame *f, const struct learning *w, bool add)
-{
-    const struct tensor dx = f->grad[w->o->in[1]];
-    struct tile t = w->room;
-    if (!drops(f, w->o))
-        f->be->ops->gemm(f->be, &(struct gemm_args){
-                                    .a = w->du.act, .b = w->part->A, .c = dx, .accumulate = add});
-    while (drops(f, w->o) && tile_next(f, &t, dx.rows)) {
-        const struct tensor wide = first_rows(t.wide, t.n);
-        f->be->ops->gemm(
-            f->be, &(struct gemm_args){.a = rows_at(w->du.act, &t), .b = w->part->A, .c = wide});
-        mask(f, w->o, w->part, &t);
-        frame_move(f, rows_at(dx, &t), wide, add);
-    }
+    learn_down(f, w);
+    frame_sum_gemm(f, frame_rows_of(f, w->o->in[1]), frame_weight_grad(f, s->b), w->dy, w->u.act);
 }
 
 static int adapt_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
@@ -235,13 +247,14 @@ static int adapt_backward(struct frame *f, const struct op *o, const struct step
     (void)e;
     w.u = low_rank_take(f, o, dy.rows);
     w.du = low_rank_take(f, o, dy.rows);
-    w.room = tile_take(f, o);
+    w.room = tile_take(f, o, true);
+    if (frame_wants(f, o, 1)) w.dx = f->grad[o->in[1]];
     for (int i = 0; i < o->u.adapt.n; i++) {
         const struct adapt_part part = part_at(f, o, i);
         w.part = &part;
         w.dy = columns(dy, &part);
+        w.add = i > 0 || !s->first[1];
         learn(f, &w);
-        if (frame_wants(f, o, 1)) back(f, &w, i > 0 || !s->first[1]);
     }
     if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;

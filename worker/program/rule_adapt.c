@@ -30,7 +30,7 @@ static void check_adapt(const struct program *p, const struct op *op, const stru
 }
 
 /* Asks for x A' in fp32 and in the model's precision. A backward also needs the gradient of x A' in
- * both. With dropout it asks for some rows of x, too. */
+ * both. With dropout it asks for some rows of x, too, and a backward for their mask. */
 static void scratch_adapt(struct op_ask *a)
 {
     const int64_t rows = ask_rows(a, a->op->out[0]), n = rows * a->op->u.adapt.rank;
@@ -43,6 +43,7 @@ static void scratch_adapt(struct op_ask *a)
     if (!a->op->u.adapt.drops) return;
     ask_bytes(a, 4 * tile);
     if (ask_narrow(a)) ask_act(a, tile);
+    if (ask_back(a)) ask_bytes(a, 4 * tile);
 }
 
 static int64_t gradient_adapt(const struct program *p, const struct op *op)
