@@ -7,7 +7,7 @@
 
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
-#include "tests/lib/gang.h"
+#include "tests/lib/held.h"
 #include "tests/lib/hf_save.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/param.h"
@@ -20,28 +20,13 @@
 static char scratch[64], prepared_id[80];
 static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
-static struct spec_source source(struct job_spec *s, const char *name)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    return (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0, -1};
-}
-
 /* Makes a training on `sp` ranks, whose directory is beneath scratch. */
 static struct order *make_order(int sp, const char *name)
 {
-    struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
-    struct job_spec *s = &o->spec;
-    s->data.seq_len = 64;
-    s->data.packing = PACKING_CONCAT;
-    s->data.n_train = s->eval.n_data = 1;
-    s->data.train[0] = source(s, "text.jsonl");
-    s->eval.data[0] = source(s, "held.jsonl");
-    s->eval.at_end = 0;
-    s->parallel.sp = sp;
-    s->train.steps = STEPS;
-    s->train.global_batch = 2;
-    s->checkpoint.every_steps = 3;
+    struct order *o = held_order(scratch, prepared_id, "text.jsonl", sp, name);
+    o->spec.eval.at_end = 0;
+    o->spec.train.steps = STEPS;
+    o->spec.checkpoint.every_steps = 3;
     return o;
 }
 
@@ -436,8 +421,8 @@ static void test_eval_is_exact(void)
     }
     struct order *o = make_order(1, "prepare-held"), *s = make_order(2, "score");
     o->spec.kind = s->spec.kind = JOB_SCORE;
-    o->spec.input.source = source(&o->spec, "held.jsonl");
-    s->spec.input.source = source(&s->spec, "held.jsonl");
+    o->spec.input.source = held_source(&o->spec, scratch, "held.jsonl");
+    s->spec.input.source = held_source(&s->spec, scratch, "held.jsonl");
     s->spec.model.path = tiny_text(&s->spec, hf);
     o->args.task = TASK_PREPARE;
     if (run_ok(o)) text(g.result, "prepared_id", s->args.prepared_id, sizeof s->args.prepared_id);
@@ -669,7 +654,7 @@ static struct order *pairs_order(const char *name, const char *id)
     struct job_spec *s = &o->spec;
     snprintf(o->args.prepared_id, sizeof o->args.prepared_id, "%s", id);
     s->data.packing = PACKING_BEST_FIT;
-    s->data.train[0] = source(s, "pairs.jsonl");
+    s->data.train[0] = held_source(s, scratch, "pairs.jsonl");
     s->eval.n_data = 0;
     s->objective.type = OBJECTIVE_DPO;
     s->train.steps = 3;

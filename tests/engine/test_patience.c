@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "api/core/file.h"
-#include "tests/lib/gang.h"
+#include "tests/lib/held.h"
 #include "worker/plan/check.h"
 #include "worker/rank/training.h"
 
@@ -13,27 +13,14 @@ enum { STEPS = 60, EVERY = 3, PATIENCE = 3 };
 static char scratch[64], prepared_id[80];
 static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
-static struct spec_source source(struct job_spec *s, const char *name)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    return (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0, -1};
-}
-
 /* Makes a training that learns one sentence by heart, so that its loss on other sentences falls
  * and then rises. */
 static struct order *make_order(int sp, const char *name)
 {
-    struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
+    struct order *o = held_order(scratch, prepared_id, "text.jsonl", sp, name);
     struct job_spec *s = &o->spec;
-    s->data.seq_len = 64;
-    s->data.packing = PACKING_CONCAT;
-    s->data.n_train = s->eval.n_data = 1;
-    s->data.train[0] = source(s, "text.jsonl");
-    s->eval.data[0] = source(s, "held.jsonl");
     s->eval.every_steps = EVERY;
     s->eval.patience = PATIENCE;
-    s->parallel.sp = sp;
     s->optim.lr = 1e-2;
     s->train.steps = STEPS;
     s->train.global_batch = 4;

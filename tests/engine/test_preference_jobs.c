@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "api/core/file.h"
-#include "tests/lib/gang.h"
+#include "tests/lib/held.h"
 #include "tests/lib/tfevents.h"
 #include "worker/ckpt/references.h"
 
@@ -14,29 +14,17 @@ enum { STEPS = 12, TRAINED = 40, HELD = 9 };
 static char scratch[64], prepared_id[80];
 static struct gang g; /* static because it has 100 KiB, too many for the stack */
 
-static struct spec_source source(struct job_spec *s, const char *name)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    return (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0, -1};
-}
-
 static struct order *make_order(int ranks, const char *name)
 {
-    struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
+    struct order *o = held_order(scratch, prepared_id, "pairs.jsonl", ranks, name);
     struct job_spec *s = &o->spec;
-    s->data.seq_len = 64;
     s->data.packing = PACKING_BEST_FIT;
-    s->data.n_train = s->eval.n_data = 1;
-    s->data.train[0] = source(s, "pairs.jsonl");
-    s->eval.data[0] = source(s, "held.jsonl");
     s->eval.at_start = s->eval.at_end = 1;
     s->eval.every_steps = 4;
     s->objective.type = OBJECTIVE_DPO;
     s->objective.beta = 0.5;
-    s->parallel.sp = s->resources.ranks = ranks;
+    s->resources.ranks = ranks;
     s->train.steps = STEPS;
-    s->train.global_batch = 2;
     return o;
 }
 
