@@ -164,8 +164,17 @@ static int golden_pair(void *arg, int64_t n, int64_t k, struct data_answer out[2
     return 0;
 }
 
-static const struct train_source source = {
-    .batch = golden_batch, .targets = golden_pairs, .pair = golden_pair};
+static void golden_documents(void *arg, int64_t n, int64_t k, int64_t document[2])
+{
+    struct data_answer a[2];
+    CHECK(!golden_pair(arg, n, k, a, NULL));
+    for (int i = 0; i < 2; i++) document[i] = a[i].document;
+}
+
+static const struct train_source source = {.batch = golden_batch,
+                                           .targets = golden_pairs,
+                                           .pair = golden_pair,
+                                           .documents = golden_documents};
 
 /* The documents of evaluations follow those of the steps. */
 enum { BEFORE = 7 };
@@ -177,8 +186,16 @@ static int later_pair(void *arg, int64_t n, int64_t k, struct data_answer out[2]
     return rc;
 }
 
-static const struct train_source later = {
-    .batch = golden_batch, .targets = golden_pairs, .pair = later_pair};
+static void later_documents(void *arg, int64_t n, int64_t k, int64_t document[2])
+{
+    golden_documents(arg, n, k, document);
+    for (int i = 0; i < 2; i++) document[i] += BEFORE;
+}
+
+static const struct train_source later = {.batch = golden_batch,
+                                          .targets = golden_pairs,
+                                          .pair = later_pair,
+                                          .documents = later_documents};
 
 enum { HELD = 3, HELD_S = 38 }; /* samples of an evaluation, and tokens of the longest */
 
@@ -199,11 +216,15 @@ static void check_references(struct train *t, int rank, bool held)
                                  .progress = &progress};
     r.reference = calloc((size_t)(first + r.n_documents), sizeof *r.reference);
     progress_begin(&progress, PROGRESS_SAMPLES, 100, 2);
+    CHECK(!prefer_reference_init(&r, &t->prefer, &e));
     CHECK_MSG(!prefer_reference_run(&t->prefer, &r, &e), "rank %d: %s", rank, e.text);
-    CHECK(progress_done(&progress) == 2 + (double)prefer_reference_samples(&t->prefer, &r, &e));
-    CHECK(t->model.sp.shard.S == golden.S && prefer_reference_complete(&t->prefer, &r, &e) == 1);
+    CHECK(progress_done(&progress) == 2 + (double)r.n_samples);
+    CHECK(t->model.sp.shard.S == golden.S && prefer_reference_complete(&r, &e) == 1);
+    prefer_reference_fini(&r);
     r.n_drawn = golden.n; /* steps that draw more samples */
-    CHECK(prefer_reference_complete(&t->prefer, &r, &e) == (n_drawn >= golden.n));
+    CHECK(!prefer_reference_init(&r, &t->prefer, &e));
+    CHECK(prefer_reference_complete(&r, &e) == (n_drawn >= golden.n));
+    prefer_reference_fini(&r);
     CHECK_MSG(r.ledger_equal && r.control_equal, "rank %d: the counts differ", rank);
     for (int64_t k = 0; k < first; k++) CHECK(r.reference[k] == 0);
     for (int64_t k = 0; k < r.n_documents; k++) {

@@ -298,6 +298,8 @@ bool data_order_paired(const struct data_order *o);
 int64_t data_pairs(const struct data_order *o, int64_t n);
 int data_pair(const struct data_order *o, int64_t n, int64_t k, struct data_answer out[2],
               struct err *e);
+/* Sets document[] to the documents of the answers of pair k, as data_pair does. Reads no disk. */
+void data_pair_documents(const struct data_order *o, int64_t n, int64_t k, int64_t document[2]);
 bool data_order_bytes_known(const struct data_order *o);
 
 /* Counts over a pass of the data, without random masks. */

@@ -230,19 +230,33 @@ int64_t data_pairs(const struct data_order *o, int64_t n)
     return s.n_fragments / 2;
 }
 
-int data_pair(const struct data_order *o, int64_t n, int64_t k, struct data_answer out[2],
-              struct err *e)
+/* Finds the fragments of pair k of sample n; the chosen answer's is first. */
+static void pair_fragments(const struct data_order *o, int64_t n, int64_t k, struct fragment f[2])
 {
     struct sample s;
     data_sample(o, n, &s);
+    for (int i = 0; i < 2; i++)
+        data_fragment(o, &s, 2 * k + i, &f[mutant_on(MUTANT_PAIR_SWAPPED) ? 1 - i : i]);
+}
+
+int data_pair(const struct data_order *o, int64_t n, int64_t k, struct data_answer out[2],
+              struct err *e)
+{
+    struct fragment f[2];
+    pair_fragments(o, n, k, f);
     for (int i = 0; i < 2; i++) {
-        struct fragment f;
-        data_fragment(o, &s, 2 * k + i, &f);
-        struct data_answer *a = &out[mutant_on(MUTANT_PAIR_SWAPPED) ? 1 - i : i];
-        *a = (struct data_answer){f.document, f.pos, f.length, targets_in(o, &f, e)};
-        if (a->targets < 0) return -1;
+        out[i] = (struct data_answer){f[i].document, f[i].pos, f[i].length,
+                                      targets_in(o, &f[i], e)};
+        if (out[i].targets < 0) return -1;
     }
     return 0;
+}
+
+void data_pair_documents(const struct data_order *o, int64_t n, int64_t k, int64_t document[2])
+{
+    struct fragment f[2];
+    pair_fragments(o, n, k, f);
+    for (int i = 0; i < 2; i++) document[i] = f[i].document;
 }
 
 /* Counts the targets in fragment f of sample n, for a model from which tokens are hidden. */

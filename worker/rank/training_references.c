@@ -107,7 +107,10 @@ static int check_found(struct training *t, enum data_set set, struct err *e)
 {
     struct prefer_reference p = samples_of(t, set);
     char begin[BEGIN_SIZE];
-    const int complete = prefer_reference_complete(&t->train.prefer, &p, e);
+    const int complete = prefer_reference_init(&p, &t->train.prefer, e)
+                             ? -1
+                             : prefer_reference_complete(&p, e);
+    prefer_reference_fini(&p);
     if (complete) return complete < 0 ? -1 : 0;
     if (set == SET_EVAL)
         return err_field(e, ERR_CONFLICT, "eval.max_tokens",
@@ -128,40 +131,42 @@ static int take_found(struct training *t, struct err *e)
     return t->feed.n_eval ? check_found(t, SET_EVAL, e) : 0;
 }
 
-static int compute_set(struct training *t, enum data_set set, struct err *e)
+static int compute_set(struct training *t, struct prefer_reference *p, struct err *e)
 {
     struct run *r = t->r;
-    struct prefer_reference p = samples_of(t, set);
-    if (prefer_reference_run(&t->train.prefer, &p, e))
+    if (prefer_reference_run(&t->train.prefer, p, e))
         return e->code == ERR_ABORTED && is_save(r) ? run_saved(r, e) : -1;
-    if (!p.ledger_equal) log_error("rank.ledger", "references rank=%d", r->args->rank);
-    t->ledger_equal = t->ledger_equal && p.ledger_equal;
-    t->train.others_ok = t->train.others_ok && p.control_equal;
+    if (!p->ledger_equal) log_error("rank.ledger", "references rank=%d", r->args->rank);
+    t->ledger_equal = t->ledger_equal && p->ledger_equal;
+    t->train.others_ok = t->train.others_ok && p->control_equal;
     return 0;
 }
 
-/* Counts the samples whose references are computed, and begins to report progress. */
-static int begin(struct training *t, struct err *e)
+/* Computes the references of n_sets sets, and reports progress over the samples of all of them. */
+static int compute_sets(struct training *t, struct prefer_reference *p, int n_sets, struct err *e)
 {
     int64_t n = 0;
-    for (int set = 0; set < SET_N && (set == SET_TRAIN || t->feed.n_eval); set++) {
-        struct prefer_reference p = samples_of(t, (enum data_set)set);
-        const int64_t more = prefer_reference_samples(&t->train.prefer, &p, e);
-        if (more < 0) return -1;
-        n += more;
+    for (int set = 0; set < n_sets; set++) {
+        if (prefer_reference_init(&p[set], &t->train.prefer, e)) return -1;
+        n += p[set].n_samples;
     }
     log_info("rank.references", "samples=%lld", (long long)n);
     progress_begin(&t->r->progress, PROGRESS_SAMPLES, (double)n, 0);
+    for (int set = 0; set < n_sets; set++)
+        if (compute_set(t, &p[set], e)) return -1;
+    progress_end(&t->r->progress);
     return 0;
 }
 
 static int compute(struct training *t, struct err *e)
 {
-    const struct run *r = t->r;
-    if (begin(t, e) || compute_set(t, SET_TRAIN, e)) return -1;
-    if (t->feed.n_eval && compute_set(t, SET_EVAL, e)) return -1;
-    progress_end(&t->r->progress);
-    return run_first(r) ? references_write(r->args->job_dir, &t->references, e) : 0;
+    struct prefer_reference p[SET_N];
+    const int n_sets = t->feed.n_eval ? SET_N : SET_TRAIN + 1;
+    for (int set = 0; set < n_sets; set++) p[set] = samples_of(t, (enum data_set)set);
+    const int rc = compute_sets(t, p, n_sets, e);
+    for (int set = 0; set < n_sets; set++) prefer_reference_fini(&p[set]);
+    if (rc) return -1;
+    return run_first(t->r) ? references_write(t->r->args->job_dir, &t->references, e) : 0;
 }
 
 int training_references(struct training *t, struct err *e)

@@ -12,38 +12,57 @@
 
 struct reference_pass {
     struct prefer *f;
-    const struct train_source *source;
     struct model *m;
     const struct plan *plan;
     struct prefer_reference *r;
-    int64_t *sample; /* owned [n]: the first draw of each sample that is drawn */
-    int64_t n;
     struct comm_count want[PURPOSE_N]; /* expected counts of this rank */
 };
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* Lists each sample once. Samples are told apart by their first document, because no document is
- * in two samples. */
-static int list_samples(struct reference_pass *p, struct err *e)
+/* Samples are told apart by their first document, because no document is in two samples. */
+int prefer_reference_init(struct prefer_reference *r, const struct prefer *f, struct err *e)
 {
-    const struct prefer_reference *r = p->r;
-    const struct train_source *s = p->source;
     const int64_t most = r->n_drawn < r->n_different ? r->n_drawn : r->n_different;
     uint8_t *seen = calloc((size_t)r->n_documents + 1, 1);
-    int rc = 0;
-    p->sample = malloc((size_t)(most + 1) * sizeof *p->sample);
-    if (!seen || !p->sample)
-        rc = err_set(e, ERR_IO, "out of memory for %lld samples", (long long)most);
-    for (int64_t n = 0; !rc && n < r->n_drawn && p->n < most; n++) {
-        struct data_answer a[2];
-        if ((rc = s->pair(s->arg, n, 0, a, e))) break;
-        if (seen[a->document - r->first_document]) continue;
-        seen[a->document - r->first_document] = 1;
-        p->sample[p->n++] = n;
+    if (!r->source) r->source = f->source;
+    r->n_samples = 0;
+    r->sample = malloc((size_t)(most + 1) * sizeof *r->sample);
+    if (!seen || !r->sample) {
+        free(seen);
+        return err_set(e, ERR_IO, "out of memory for %lld samples", (long long)most);
+    }
+    for (int64_t n = 0; n < r->n_drawn && r->n_samples < most; n++) {
+        int64_t document[2];
+        r->source->documents(r->source->arg, n, 0, document);
+        if (seen[document[0] - r->first_document]) continue;
+        seen[document[0] - r->first_document] = 1;
+        r->sample[r->n_samples++] = n;
     }
     free(seen);
-    return rc;
+    return 0;
+}
+
+void prefer_reference_fini(struct prefer_reference *r)
+{
+    free(r->sample);
+}
+
+/* Calls fn with the documents of each pair of the samples that are drawn. */
+static int each_pair(const struct prefer_reference *r,
+                     void (*fn)(void *arg, const int64_t document[2]), void *arg, struct err *e)
+{
+    const struct train_source *s = r->source;
+    for (int64_t i = 0; i < r->n_samples; i++) {
+        const int64_t n = s->targets(s->arg, r->sample[i], e);
+        if (n < 0) return -1;
+        for (int64_t k = 0; k < n; k++) {
+            int64_t document[2];
+            s->documents(s->arg, r->sample[i], k, document);
+            fn(arg, document);
+        }
+    }
+    return 0;
 }
 
 static void keep_pair(void *arg, const struct data_answer a[2], const double nll[2])
@@ -56,7 +75,7 @@ static void keep_pair(void *arg, const struct data_answer a[2], const double nll
 static int keep_answers(struct reference_pass *p, struct err *e)
 {
     const struct prefer_visit visit = {keep_pair, p->r};
-    const int64_t n = prefer_each(p->f, p->source, &visit, e);
+    const int64_t n = prefer_each(p->f, p->r->source, &visit, e);
     if (n < 0) return -1;
     plan_met_pairs(p->plan, n, p->want);
     return 0;
@@ -64,7 +83,7 @@ static int keep_answers(struct reference_pass *p, struct err *e)
 
 static int one_sample(struct reference_pass *p, int64_t sample, struct err *e)
 {
-    const struct train_source *s = p->source;
+    const struct train_source *s = p->r->source;
     struct model *m = p->m;
     double nll;
     if (p->r->stopped && p->r->stopped(p->r->arg))
@@ -114,44 +133,25 @@ static int compare(struct reference_pass *p, struct err *e)
     return 0;
 }
 
-/* Calls fn with each pair of the samples that are drawn. */
-static int each_pair(const struct reference_pass *p,
-                     int (*fn)(void *arg, const struct data_answer a[2], struct err *e), void *arg,
-                     struct err *e)
-{
-    const struct train_source *s = p->source;
-    for (int64_t i = 0; i < p->n; i++) {
-        const int64_t n = s->targets(s->arg, p->sample[i], e);
-        if (n < 0) return -1;
-        for (int64_t k = 0; k < n; k++) {
-            struct data_answer a[2];
-            if (s->pair(s->arg, p->sample[i], k, a, e) || fn(arg, a, e)) return -1;
-        }
-    }
-    return 0;
-}
-
 struct drawn {
     int64_t first;
     uint8_t *is; /* by document, from the first on */
 };
 
-static int mark(void *arg, const struct data_answer a[2], struct err *e)
+static void mark(void *arg, const int64_t document[2])
 {
     const struct drawn *d = arg;
-    (void)e;
-    d->is[a[0].document - d->first] = d->is[a[1].document - d->first] = 1;
-    return 0;
+    d->is[document[0] - d->first] = d->is[document[1] - d->first] = 1;
 }
 
 /* Sets the references of all documents that are not drawn to NaN. */
-static int forget_others(struct reference_pass *p, struct err *e)
+static int forget_others(const struct reference_pass *p, struct err *e)
 {
     const struct prefer_reference *r = p->r;
     struct drawn d = {r->first_document, calloc((size_t)r->n_documents + 1, 1)};
     if (!d.is)
         return err_set(e, ERR_IO, "out of memory for %lld documents", (long long)r->n_documents);
-    const int rc = each_pair(p, mark, &d, e);
+    const int rc = each_pair(r, mark, &d, e);
     for (int64_t i = 0; !rc && i < r->n_documents; i++)
         if (!d.is[i]) r->reference[r->first_document + i] = NAN;
     free(d.is);
@@ -173,9 +173,10 @@ static int run_rounds(struct reference_pass *p, struct err *e)
 {
     const int64_t dp = p->plan->dp, ring = p->m->ring;
     const double done = progress_done(p->r->progress);
-    for (int64_t i = 0; i < p->n; i += dp) {
-        const int64_t end = i + dp < p->n ? i + dp : p->n;
-        if (i + ring < end ? one_sample(p, p->sample[i + ring], e) : model_lend(p->m, e)) return -1;
+    const int64_t n = p->r->n_samples, *sample = p->r->sample;
+    for (int64_t i = 0; i < n; i += dp) {
+        const int64_t end = i + dp < n ? i + dp : n;
+        if (i + ring < end ? one_sample(p, sample[i + ring], e) : model_lend(p->m, e)) return -1;
         progress_at(p->r->progress, done + (double)end);
     }
     return 0;
@@ -183,7 +184,7 @@ static int run_rounds(struct reference_pass *p, struct err *e)
 
 static int run(struct reference_pass *p, struct err *e)
 {
-    const struct plan_reference x = {p->m->sp.shard.S, p->n, p->r->n_documents};
+    const struct plan_reference x = {p->m->sp.shard.S, p->r->n_samples, p->r->n_documents};
     if (plan_reference_comm(&p->m->shape, p->plan, p->r->rank, &x, p->want, e)) return -1;
     return run_rounds(p, e) || share(p, e) || check_finite(p, e) || compare(p, e) ||
                    forget_others(p, e)
@@ -191,35 +192,17 @@ static int run(struct reference_pass *p, struct err *e)
                : 0;
 }
 
-static struct reference_pass pass_of(struct prefer *f, struct prefer_reference *r)
-{
-    return (struct reference_pass){.f = f,
-                                   .source = r->source ? r->source : f->source,
-                                   .m = f->model,
-                                   .plan = f->model->plan,
-                                   .r = r};
-}
-
-int64_t prefer_reference_samples(struct prefer *f, struct prefer_reference *r, struct err *e)
-{
-    struct reference_pass p = pass_of(f, r);
-    const int rc = list_samples(&p, e);
-    free(p.sample);
-    return rc ? -1 : p.n;
-}
-
 int prefer_reference_run(struct prefer *f, struct prefer_reference *r, struct err *e)
 {
     struct model *m = f->model;
-    struct reference_pass p = pass_of(f, r);
+    struct reference_pass p = {.f = f, .m = m, .plan = m->plan, .r = r};
     const int64_t S = m->sp.shard.S;
     memset(r->reference + r->first_document, 0, (size_t)r->n_documents * sizeof *r->reference);
     if (model_set_seq(m, r->seq_len ? r->seq_len : S, e)) return -1;
     if (m->job) comm_ledger_reset(m->job);
     model_use_base(m, !mutant_on(MUTANT_REFERENCE_TUNED));
-    const int rc = list_samples(&p, e) || run(&p, e) ? -1 : 0;
+    const int rc = run(&p, e);
     model_use_base(m, false);
-    free(p.sample);
     return rc ? -1 : model_set_seq(m, S, e);
 }
 
@@ -229,19 +212,14 @@ struct complete {
 };
 
 /* Notes whether an answer of the pair has no reference. */
-static int look(void *arg, const struct data_answer a[2], struct err *e)
+static void look(void *arg, const int64_t document[2])
 {
     struct complete *c = arg;
-    (void)e;
-    c->is = c->is && !isnan(c->reference[a[0].document]) && !isnan(c->reference[a[1].document]);
-    return 0;
+    c->is = c->is && !isnan(c->reference[document[0]]) && !isnan(c->reference[document[1]]);
 }
 
-int prefer_reference_complete(struct prefer *f, struct prefer_reference *r, struct err *e)
+int prefer_reference_complete(const struct prefer_reference *r, struct err *e)
 {
-    struct reference_pass p = pass_of(f, r);
     struct complete c = {r->reference, true};
-    const int rc = list_samples(&p, e) || each_pair(&p, look, &c, e) ? -1 : 0;
-    free(p.sample);
-    return rc ? -1 : c.is;
+    return each_pair(r, look, &c, e) ? -1 : c.is;
 }

@@ -29,25 +29,29 @@ struct prefer_reference {
     struct progress *progress;  /* counts samples of all rings; may be NULL */
     bool (*stopped)(void *arg); /* whether the job was asked to stop; may be NULL */
     void *arg;
+    int64_t *sample;   /* [n_samples] owned: the first draw of each sample that is drawn */
+    int64_t n_samples; /* number of different samples that are drawn */
     bool ledger_equal; /* out: every rank's counts equalled the plan's; the same on all ranks */
     /* out: whether this rank's counts of CONTROL equalled the plan's. The message that shares
      * ledger_equal is one of them. */
     bool control_equal;
 };
 
-/* Counts the different samples that are drawn. Local. Returns -1 with the errors of the data. */
-int64_t prefer_reference_samples(struct prefer *f, struct prefer_reference *r, struct err *e);
+/* Lists the different samples that are drawn, without reading the data. The members above `sample`
+ * must be set. Fails if there is no memory; prefer_reference_fini must be called all the same. */
+int prefer_reference_init(struct prefer_reference *r, const struct prefer *f, struct err *e);
+void prefer_reference_fini(struct prefer_reference *r);
 
-/* Collective over the job. The model must have its first weights. Afterwards the model is set for
- * the length for which it was set before. Fails with ERR_ABORTED if stopped returns true, and with
- * the errors of the data, the device and comm. If a log-probability is NaN or infinite, fails as
- * finite_blame does. */
+/* Computes the references. Collective over the job. The model must have its first weights.
+ * Afterwards the model is set for the length for which it was set before. Fails with ERR_ABORTED if
+ * stopped returns true, and with the errors of the data, the device and comm. If a log-probability
+ * is NaN or infinite, fails as finite_blame does. */
 int prefer_reference_run(struct prefer *f, struct prefer_reference *r, struct err *e);
 
 /* Tells whether each answer in a sample that is drawn has a reference. References that an earlier
  * job computed may be too few, if its steps or evaluations drew fewer samples. Returns 1 if none is
- * missing, 0 if one is, and -1 with the errors of the data. Local; the result is the same on all
+ * missing, 0 if one is, and -1 with the errors of the source. Local; the result is the same on all
  * ranks. */
-int prefer_reference_complete(struct prefer *f, struct prefer_reference *r, struct err *e);
+int prefer_reference_complete(const struct prefer_reference *r, struct err *e);
 
 #endif

@@ -49,11 +49,19 @@ static int source_pair(void *arg, int64_t n, int64_t k, struct data_answer out[2
     return data_pair(arg, n, k, out, e);
 }
 
+static void source_documents(void *arg, int64_t n, int64_t k, int64_t document[2])
+{
+    data_pair_documents(arg, n, k, document);
+}
+
 struct train_source train_source_order(const struct data_order *o)
 {
     if (data_order_paired(o))
-        return (struct train_source){
-            .batch = source_batch, .targets = source_pairs, .arg = (void *)o, .pair = source_pair};
+        return (struct train_source){.batch = source_batch,
+                                     .targets = source_pairs,
+                                     .arg = (void *)o,
+                                     .pair = source_pair,
+                                     .documents = source_documents};
     return (struct train_source){.batch = source_batch,
                                  .targets = source_targets,
                                  .arg = (void *)o,

@@ -51,6 +51,9 @@ struct train_source {
     /* If pairs are learnt, describes pair k of sample n, as data_pair does. `targets` then returns
      * the number of pairs. NULL means that there are no pairs. */
     int (*pair)(void *arg, int64_t n, int64_t k, struct data_answer out[2], struct err *e);
+    /* Sets document[] to the documents of the pair's answers, without reading the data. It is NULL
+     * if and only if `pair` is NULL. */
+    void (*documents)(void *arg, int64_t n, int64_t k, int64_t document[2]);
 };
 
 struct data_order;

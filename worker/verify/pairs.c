@@ -51,8 +51,12 @@ static int compute_references(struct pairs_ranks *p, const struct verify_args *a
                                  .n_documents = data_stats(a->data)->n_documents,
                                  .reference = p->reference};
     m->progress = NULL;
-    const int rc = prefer_reference_run(&p->prefer, &r, e);
+    const int rc = prefer_reference_init(&r, &p->prefer, e) ||
+                           prefer_reference_run(&p->prefer, &r, e)
+                       ? -1
+                       : 0;
     m->progress = told;
+    prefer_reference_fini(&r);
     p->ledger_equal = r.ledger_equal && r.control_equal;
     for (int64_t d = 0; d < r.n_documents; d++) p->reference[d] += shift_of(a->spec, d);
     return rc;
