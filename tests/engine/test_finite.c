@@ -194,6 +194,18 @@ static void test_sinks(void)
     own_run(&x, "model.path", "model.layers.0.self_attn.sinks");
 }
 
+/* Checks that the error names the product if its weights and its adapter's are finite, and its
+ * output with the adapter is not. */
+static void test_adapted(void)
+{
+    struct own x;
+    const struct way w = {2, 1, 0, PRECISION_FP32, .adapts = true};
+    own_init(&x, &w, forward);
+    scale_tensor(&x, "model.layers.1.mlp.down_proj.lora_A.weight", 1e25f);
+    scale_tensor(&x, "model.layers.1.mlp.down_proj.lora_B.weight", 1e25f);
+    own_run(&x, "model.path", "the output of model.layers.1.mlp.down_proj.weight with its adapter");
+}
+
 /* Checks that the error about a tensor of an adapter names the adapter's directory. */
 static void test_adapter(void)
 {
@@ -311,6 +323,7 @@ int main(void)
     RUN(test_operation);
     RUN(test_sinks);
     RUN(test_adapter);
+    RUN(test_adapted);
     RUN(test_eval);
     RUN(test_no_update);
     RUN(test_no_loss);

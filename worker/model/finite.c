@@ -183,20 +183,23 @@ void finite_look(struct model *m, int b, int op)
  * model.layers.2.mlp.down_proj.weight" or "the attention of model.layers.2". */
 static void describe(const struct model *m, int64_t find, char *out, size_t size)
 {
-    const int b = (int)(find >> 8 & 0xffff), op = (int)(find & 0xff);
-    const struct op *o = &section_at(m, b).p->op[op];
+    const int b = (int)(find >> 8 & 0xffff);
+    const struct program *prog = section_at(m, b).p;
+    const struct op *o = &prog->op[find & 0xff];
+    const bool adapts = o->kind == OP_ADAPT;
     char prefix[64];
     struct param p;
     int first, last;
+    if (adapts) o = &prog->op[prog_writer(prog, o->in[0])]; /* the product that has the adapter */
     /* if an operation attends, its weights are sinks */
     if (o->n_w > 0 && o->w >= 0 && !op_rules[o->kind]->attends) {
         param_range(&m->shape, b, &first, &last);
         param_get(&m->shape, first + o->w, &p);
-        snprintf(out, size, "the output of %s", p.name);
+        snprintf(out, size, "the output of %s%s", p.name, adapts ? " with its adapter" : "");
         return;
     }
     const char *name = op_rules[o->kind]->name;
-    param_prefix(section_at(m, b).p, b, prefix);
+    param_prefix(prog, b, prefix);
     if (b == 0 || b > m->shape.n_layers)
         snprintf(out, size, "the %s %s the layers", name, b ? "after" : "before");
     else
