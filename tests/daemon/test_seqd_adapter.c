@@ -154,9 +154,9 @@ static void test_saved(void)
 static void test_dropout(void)
 {
     static const char body[] =
-        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
-        "\"num_attention_heads\":4,\"intermediate_size\":128%s},\"adapter\":\"/a\"},\"data\":{"
-        "\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":5}%s}";
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":%d,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":%d,\"intermediate_size\":128},\"adapter\":\"/a\"},\"data\":{"
+        "\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":5%s}%s}";
     static const struct {
         const char *more;
         double is;
@@ -166,13 +166,12 @@ static void test_dropout(void)
     node_joins();
     char text[600];
     for (int i = 0; i < 3; i++) {
-        snprintf(text, sizeof text, body, "", rows[i].more);
+        snprintf(text, sizeof text, body, 64, 4, "", rows[i].more);
         CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
         CHECK(control_job(w.control, i + 1)->spec->adapter.dropout == rows[i].is);
     }
     /* a dropout that the job cannot have, but does not name itself */
-    snprintf(text, sizeof text, body, ",\"model_type\":\"linear_attn\"",
-             ",\"memory\":{\"time_chunk\":25}");
+    snprintf(text, sizeof text, body, 80000, 40000, ",\"attention_dropout\":0.1", "");
     CHECK(submit(text, FACTS(ALL), false) == 400 && strstr(reply, "/adapter/dropout"));
     CHECK_MSG(strstr(reply, "it is the dropout of model.adapter: adapter.dropout 0"), "%s", reply);
     finish();

@@ -577,6 +577,34 @@ static void test_proof(void)
     }
 }
 
+/* Checks the time of a proof of preferences. Before their pass, the ranks and the one rank each
+ * compute the references of the answers, which is a pass forward. */
+static void test_proof_of_pairs(void)
+{
+    static struct plan p;
+    const struct machine m = devices(1e-3, 1, 10);
+    double took[JOB_KIND_N];
+    static const enum job_kind jobs[] = {JOB_TRAIN, JOB_SCORE, JOB_VERIFY};
+    for (int i = 0; i < 3; i++) {
+        model_of(FAMILY_LLAMA, 1024, 1);
+        spec.kind = jobs[i];
+        spec.memory.recompute = RECOMPUTE_NONE;
+        if (spec.kind == JOB_VERIFY) spec.train.steps = 0, spec.verify.max_tokens = 1024;
+        if (spec.kind != JOB_SCORE) {
+            spec.objective.type = OBJECTIVE_DPO;
+            spec.objective.beta = 0.1;
+            spec.data.packing = PACKING_BEST_FIT;
+            spec.data.overlong = OVERLONG_ERROR;
+            spec.data.document_mask = spec.data.reset_positions = 1;
+            spec.data.train[0].format = DATA_JSONL;
+        }
+        spec.input.source = spec.data.train[0];
+        took[spec.kind] = estimate_of(&m, &spec, &p).compute_s;
+    }
+    const double want = 2 * (took[JOB_TRAIN] + took[JOB_SCORE]);
+    CHECK_MSG(fabs(took[JOB_VERIFY] / want - 1) < 1e-9, "%g of %g", took[JOB_VERIFY], want);
+}
+
 /* Checks the rate of a size between two measured sizes. It is interpolated linearly between the
  * logarithms. For linear attention with narrow heads, the rate must be the one measured for linear
  * attention, and not the rate of products. */
@@ -1422,6 +1450,7 @@ int main(void)
     RUN(test_grid_forms);
     RUN(test_work_is_the_flops);
     RUN(test_proof);
+    RUN(test_proof_of_pairs);
     RUN(test_rates);
     RUN(test_elements);
     RUN(test_buckets);

@@ -180,6 +180,8 @@ void work_count(const struct machine *m, const struct model_shape *shape, const 
     const double n = (double)p->micro_batches;
     *out = (struct work){0};
     count_pass(&c, shape, passes[p->kind], n * (double)p->n_windows);
+    /* a proof of preferences computes the references of its samples first */
+    if (p->kind == JOB_VERIFY && p->pairs) count_pass(&c, shape, PASS_LOSSES, n);
     if (p->n_windows > 1) count_pass(&c, shape, PASS_STATES, n * (double)(p->n_windows - 1));
     if (p->kind == JOB_TRAIN) count_update(&c);
 }
