@@ -1,110 +1,12 @@
 /* sharded_state.c: moves buckets between the ranks that own them and the ranks that read them,
  * sums their gradients, updates the rank's own part, and exchanges the two parts of a tied
  * embedding between stages. */
-#include "worker/train/sharded_state.h"
+#include "worker/train/sharded_place.h"
 
 #include <math.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
-#include "api/core/mem.h"
 #include "api/core/mutant.h"
-#include "worker/model/host_copy.h"
-#include "worker/model/stored.h"
-
-/* ---- places of elements ---------------------------------------------------------------------- */
-
-static bool whole(const struct sharded_state *h)
-{
-    return h->plan->zero == 0;
-}
-
-/* Returns the part of bucket b that this rank updates. The part has no frozen element. */
-static struct zero_range own_range(const struct sharded_state *h, int b)
-{
-    const struct zero *z = &h->plan->shards;
-    const int64_t begin = zero_begin(z, b);
-    assert(zero_holds(z, b));
-    if (whole(h)) return (struct zero_range){begin, begin + zero_trained(z, b)};
-    return zero_range(z, b, h->model->place);
-}
-
-/* Returns the range of frozen elements of bucket b that this rank has. */
-static struct zero_range frozen_range(const struct sharded_state *h, int b)
-{
-    const struct zero *z = &h->plan->shards;
-    const int64_t begin = zero_begin(z, b);
-    if (h->plan->zero == 3) return zero_frozen_range(z, b, h->model->place);
-    return (struct zero_range){begin + zero_trained(z, b), begin + zero_len(z, b)};
-}
-
-/* Returns the index of this rank's part of bucket b in an array of n_shard elements. */
-static int64_t own_at(const struct sharded_state *h, int b)
-{
-    const struct zero *z = &h->plan->shards;
-    return whole(h) ? zero_grad_local(z, b) : zero_at(z, b, h->model->place);
-}
-
-/* Returns the index of this rank's part of bucket b in model->params. */
-static int64_t params_at(const struct sharded_state *h, int b)
-{
-    const struct zero *z = &h->plan->shards;
-    if (h->plan->zero == 3) return zero_held_at(z, b, h->model->place);
-    return zero_local(z, own_range(h, b).begin);
-}
-
-/* Returns the index in model->params of the first frozen element of bucket b that this rank
- * has. */
-static int64_t frozen_at(const struct sharded_state *h, int b)
-{
-    const struct zero_range own = own_range(h, b);
-    if (h->plan->zero < 3) return zero_local(&h->plan->shards, frozen_range(h, b).begin);
-    return params_at(h, b) + mem_round(own.end - own.begin, PROG_ALIGN);
-}
-
-static char *params_of(const struct sharded_state *h, int64_t at)
-{
-    return (char *)h->model->params + at * dtype_size(h->model->dtype);
-}
-
-/* Returns the address of trained element `index` of bucket b in model->params. With weights in
- * blocks the trained elements come first in the bucket, as numbers (store_places). */
-static char *trained_of(const struct sharded_state *h, int b, int64_t index)
-{
-    const struct zero *z = &h->plan->shards;
-    if (h->model->shape.quant)
-        return stored_section(h->model, b) + index * dtype_size(h->model->dtype);
-    return params_of(h, zero_local(z, zero_begin(z, b)) + index);
-}
-
-/* Returns the address of this rank's part of bucket b in model->params. */
-static char *own_params(const struct sharded_state *h, int b)
-{
-    if (h->plan->zero == 3) return params_of(h, params_at(h, b));
-    return trained_of(h, b, own_range(h, b).begin - zero_begin(&h->plan->shards, b));
-}
-
-static const float *gradient_of(const struct sharded_state *h, int b)
-{
-    const struct zero *z = &h->plan->shards;
-    const int64_t from = own_range(h, b).begin;
-    if (h->acc) return h->acc + own_at(h, b);
-    return model_bucket_gradient(h->model, b) + (from - zero_begin(z, b));
-}
-
-static struct optim_part part_of(const struct sharded_state *h, int b)
-{
-    const struct zero_range r = own_range(h, b);
-    const int64_t at = own_at(h, b);
-    struct optim_part x = {.bucket = b, .begin = r.begin, .end = r.end};
-    void *params = own_params(h, b);
-    x.p = h->master ? h->master + at : params;
-    x.rounded = h->master ? params : NULL;
-    const bool shifted = mutant_on(MUTANT_MOMENTS_SHIFTED) && h->plan->n_ranks > 1;
-    x.m = h->m + (shifted ? 0 : at);
-    x.v = h->v + (shifted ? 0 : at);
-    x.g = gradient_of(h, b);
-    return x;
-}
 
 /* ---- moving a bucket ------------------------------------------------------------------------- */
 
@@ -131,12 +33,12 @@ static int bucket_fetch(void *arg, int b, struct err *e)
     char *window = (char *)m->fetched + zero_window_at(z, b) * size;
     int64_t cut[JOB_MAX_RANKS + 1];
     mark_place(h, b);
-    if (comm_all_gather(m->group, PURPOSE_PARAM, own_params(h, b), window, cut_of(h, b), size,
-                        m->bounce, e))
+    if (comm_all_gather(m->group, PURPOSE_PARAM, sharded_own_params(h, b), window, cut_of(h, b),
+                        size, m->bounce, e))
         return -1;
     if (zero_len(z, b) == trained) return 0;
     zero_frozen_cut(z, zero_kind(z, b), cut);
-    return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, frozen_at(h, b)),
+    return comm_all_gather(m->group, PURPOSE_PARAM, sharded_params_of(h, sharded_frozen_at(h, b)),
                            window + trained * size, cut, size, m->bounce, e);
 }
 
@@ -147,8 +49,9 @@ static int bucket_publish(struct sharded_state *h, int b, struct err *e)
     const bool sharded = h->plan->zero == 1 || h->plan->zero == 2;
     if (!sharded || !zero_trained(&h->plan->shards, b)) return 0;
     mark_place(h, b);
-    return comm_all_gather(m->group, PURPOSE_PARAM, own_params(h, b), trained_of(h, b, 0),
-                           cut_of(h, b), dtype_size(m->dtype), m->bounce, e);
+    return comm_all_gather(m->group, PURPOSE_PARAM, sharded_own_params(h, b),
+                           sharded_trained_of(h, b, 0), cut_of(h, b), dtype_size(m->dtype),
+                           m->bounce, e);
 }
 
 static void add(struct sharded_state *h, float *y, const float *x, int64_t n)
@@ -165,7 +68,7 @@ static void average(struct sharded_state *h, const struct optim_part *x)
 {
     const int64_t n = x->end - x->begin;
     const float d = (float)h->optim.spec->ema.decay;
-    const struct tensor ema = line(h->ema + own_at(h, x->bucket), n);
+    const struct tensor ema = line(h->ema + sharded_own_at(h, x->bucket), n);
     if (n)
         h->model->be->ops->mix(
             h->model->be,
@@ -186,7 +89,7 @@ static bool borrows(const struct sharded_state *h)
 
 static int64_t tied_elements(const struct sharded_state *h)
 {
-    const struct zero_range r = own_range(h, 0);
+    const struct zero_range r = sharded_own_range(h, 0);
     return r.end - r.begin;
 }
 
@@ -208,7 +111,8 @@ static int pass_weights(struct sharded_state *h, struct err *e)
     const int64_t size = tied_elements(h) * dtype_size(m->dtype);
     if (!size) return 0;
     mark_place(h, 0);
-    return comm_broadcast_tensor(m->ends, PURPOSE_PARAM, 0, own_params(h, 0), size, m->bounce, e);
+    return comm_broadcast_tensor(m->ends, PURPOSE_PARAM, 0, sharded_own_params(h, 0), size,
+                                 m->bounce, e);
 }
 
 /* On the borrower, receives the updated weights and sends them to the other ranks of its group. */
@@ -233,7 +137,7 @@ int sharded_settle(struct sharded_state *h, struct err *e)
 static int join_tied(struct sharded_state *h, struct err *e)
 {
     if (!h->model->ends || !h->plan->shards.tied_grads) return 0;
-    const struct zero_range r = own_range(h, 0);
+    const struct zero_range r = sharded_own_range(h, 0);
     float *own = model_bucket_gradient(h->model, 0) + r.begin;
     if (borrows(h)) return send_gradient(h, own, e);
     return take_gradient(h, own, e);
@@ -245,17 +149,18 @@ static int join_tied(struct sharded_state *h, struct err *e)
  * (MUTANT_FROZEN_MOVED). */
 static void decay_frozen(struct sharded_state *h, int b)
 {
-    const struct zero_range r = frozen_range(h, b);
+    const struct zero_range r = sharded_frozen_range(h, b);
     const int64_t n = r.end - r.begin;
     if (!n || !mutant_on(MUTANT_FROZEN_MOVED) || h->plan->n_ranks == 1) return;
     assert(!h->model->shape.quant);
-    const struct tensor x = tensor_of(h->model->dtype, params_of(h, frozen_at(h, b)), 1, n, n);
+    const struct tensor x = tensor_of(h->model->dtype,
+                                      sharded_params_of(h, sharded_frozen_at(h, b)), 1, n, n);
     h->model->be->ops->mix(h->model->be, &(struct mix_args){.a = x, .y = x, .alpha = 0.999F});
 }
 
 static int bucket_update(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
 {
-    const struct optim_part x = part_of(h, b);
+    const struct optim_part x = sharded_part_of(h, b);
     decay_frozen(h, b);
     if (!zero_trained(&h->plan->shards, b)) return 0;
     if (r) optim_update(&h->optim, &x, r);
@@ -271,15 +176,15 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
 static int bucket_sum(struct sharded_state *h, int b, float *x, struct err *e)
 {
     mark_place(h, b);
-    return model_sum_bucket(h->model, b, whole(h), x, e);
+    return model_sum_bucket(h->model, b, sharded_whole(h), x, e);
 }
 
 /* Adds the sum of this rank's own part to the sums of the earlier samples. */
 static void bucket_keep(struct sharded_state *h, int b, const float *own)
 {
-    const struct zero_range r = own_range(h, b);
+    const struct zero_range r = sharded_own_range(h, b);
     const int64_t n = r.end - r.begin;
-    float *to = h->acc + own_at(h, b);
+    float *to = h->acc + sharded_own_at(h, b);
     if (h->fresh && n)
         h->model->be->ops->copy(h->model->be, to, own, n * 4);
     else
@@ -292,7 +197,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 {
     struct sharded_state *h = arg;
     const struct zero *z = &h->plan->shards;
-    const struct zero_range r = own_range(h, b);
+    const struct zero_range r = sharded_own_range(h, b);
     float *x = model_bucket_gradient(h->model, b), *own = x + (r.begin - zero_begin(z, b));
     const int64_t n = r.end - r.begin;
     if (bucket_sum(h, b, x, e)) return -1;
@@ -306,7 +211,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
         bucket_keep(h, b, own);
         return 0;
     }
-    const struct optim_part part = part_of(h, b);
+    const struct optim_part part = sharded_part_of(h, b);
     optim_sums(&h->optim, &part);
     return bucket_update(h, b, h->skip ? NULL : &h->rate, e);
 }
@@ -319,7 +224,7 @@ static int reduce_tied(struct sharded_state *h, struct err *e)
 {
     float *apart = h->model->grad + h->plan->n_trained;
     if (!h->plan->rank_bits || !h->plan->shards.tied_grads || h->model->line) return 0;
-    const struct zero_range r = own_range(h, 0);
+    const struct zero_range r = sharded_own_range(h, 0);
     if (bucket_sum(h, 0, apart, e)) return -1;
     add(h, h->model->grad + r.begin, apart + r.begin, r.end - r.begin);
     return 0;
@@ -329,7 +234,7 @@ int sharded_reduce(struct sharded_state *h, struct err *e)
 {
     const struct zero *z = &h->plan->shards;
     if (h->plan->by_bucket) return 0;
-    if (whole(h)) {
+    if (sharded_whole(h)) {
         if (model_reduce_grad(h->model, e)) return -1;
     } else {
         for (int b = 0; b < zero_buckets(z); b++)
@@ -340,7 +245,8 @@ int sharded_reduce(struct sharded_state *h, struct err *e)
     if (join_tied(h, e)) return -1;
     for (int b = z->first; h->acc && b < z->end; b++)
         bucket_keep(h, b,
-                    model_bucket_gradient(h->model, b) + own_range(h, b).begin - zero_begin(z, b));
+                    model_bucket_gradient(h->model, b) + sharded_own_range(h, b).begin -
+                        zero_begin(z, b));
     return 0;
 }
 
@@ -362,11 +268,12 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
     for (int b = z->first; b < z->end; b++) {
         const int64_t *cut = z->unit_cut[zero_kind(z, b)];
         double *sums = h->optim.partial + zero_first_unit(z, b);
-        const struct optim_part x = part_of(h, b);
+        const struct optim_part x = sharded_part_of(h, b);
         if (!h->plan->fused) optim_sums(&h->optim, &x);
         mark_place(h, b);
-        if (!whole(h) && comm_all_gather(h->model->group, PURPOSE_GRAD, sums + cut[h->model->place],
-                                         sums, cut, 8, h->model->bounce, e))
+        if (!sharded_whole(h) &&
+            comm_all_gather(h->model->group, PURPOSE_GRAD, sums + cut[h->model->place], sums, cut,
+                            8, h->model->bounce, e))
             return -1;
     }
     /* sums over the ranks of parallel.tp, in the order of their indices */
@@ -385,164 +292,6 @@ int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct e
     for (int b = z->first; b < z->end; b++)
         if (bucket_update(h, b, r, e)) return -1;
     return borrows(h) ? take_weights(h, e) : 0;
-}
-
-/* ---- in and out ------------------------------------------------------------------------------ */
-
-/* Returns the intersection of a range and [offset, offset + n). */
-static struct zero_range meet(struct zero_range r, int64_t offset, int64_t n)
-{
-    if (r.begin < offset) r.begin = offset;
-    if (r.end > offset + n) r.end = offset + n;
-    if (r.end < r.begin) r.end = r.begin;
-    return r;
-}
-
-static void write_bucket(struct sharded_state *h, enum sharded_array which, int b,
-                         const struct zero_range *r, const float *x)
-{
-    struct be *be = h->model->be;
-    const int64_t n = r->end - r->begin, skip = r->begin - own_range(h, b).begin;
-    const int64_t at = own_at(h, b) + skip;
-    if (which != SHARDED_WEIGHTS) {
-        host_copy_in(be, DT_F32,
-                     (which == SHARDED_M   ? h->m
-                      : which == SHARDED_V ? h->v
-                                           : h->ema) +
-                         at,
-                     x, n);
-        return;
-    }
-    if (h->ema) host_copy_in(be, DT_F32, h->ema + at, x, n);
-    if (h->master) host_copy_in(be, DT_F32, h->master + at, x, n);
-}
-
-/* Writes the weights of a range that this rank has. The first element of the range is element
- * `first` of model->params. */
-static void write_range(struct sharded_state *h, struct zero_range r, int64_t first, int64_t offset,
-                        int64_t n, const float *x)
-{
-    const int64_t at = first - r.begin;
-    r = meet(r, offset, n);
-    if (r.begin < r.end && h->model->shape.quant)
-        stored_put(h->model, r.begin, r.end - r.begin, x + (r.begin - offset));
-    else if (r.begin < r.end)
-        host_copy_in(h->model->be, h->model->dtype, params_of(h, at + r.begin),
-                     x + (r.begin - offset), r.end - r.begin);
-}
-
-/* Writes weights to model->params. Under zero 3 only the rank's own shard is written. */
-static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t n, const float *x)
-{
-    const struct zero *z = &h->plan->shards;
-    const int64_t begin = zero_begin(z, b);
-    const struct zero_range all = {begin, begin + zero_len(z, b)};
-    if (h->plan->zero < 3) {
-        write_range(h, all, zero_local(z, begin), offset, n, x);
-        return;
-    }
-    write_range(h, own_range(h, b), params_at(h, b), offset, n, x);
-    write_range(h, frozen_range(h, b), frozen_at(h, b), offset, n, x);
-}
-
-void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
-                   const float *x)
-{
-    const struct zero *z = &h->plan->shards;
-    assert(which != SHARDED_GRAD && n >= 1);
-    for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
-        if (!zero_holds(z, b)) continue;
-        if (which == SHARDED_WEIGHTS) write_params(h, b, offset, n, x);
-        const struct zero_range r = meet(own_range(h, b), offset, n);
-        if (zero_owns(z, b) && r.begin < r.end)
-            write_bucket(h, which, b, &r, x + (r.begin - offset));
-    }
-}
-
-enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, int64_t n)
-{
-    return stored_blocks(h->model, offset, n);
-}
-
-void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n, const uint8_t *blocks)
-{
-    const struct zero *z = &h->plan->shards;
-    assert(h->plan->zero != 3 && !h->ema);
-    if (zero_holds(z, zero_bucket(z, offset))) stored_put_blocks(h->model, offset, n, blocks);
-}
-
-static const float *held(const struct sharded_state *h, enum sharded_array which, int b)
-{
-    const struct optim_part x = part_of(h, b);
-    if (which == SHARDED_EMA) return h->ema + own_at(h, b);
-    return which == SHARDED_WEIGHTS ? x.p
-           : which == SHARDED_M     ? x.m
-           : which == SHARDED_V     ? x.v
-                                    : x.g;
-}
-
-/* Returns the range of frozen elements of bucket b that this rank contributes when an array is
- * collected. Under zero 1 and 2 every rank of a group has all frozen elements. It then contributes
- * the range that it would have under zero 3. */
-static struct zero_range given_range(const struct sharded_state *h, int b)
-{
-    return whole(h) ? frozen_range(h, b) : zero_frozen_range(&h->plan->shards, b, h->model->place);
-}
-
-/* Reads frozen weights. They are read from model->params, because no other array has them. */
-static void read_frozen(const struct sharded_state *h, int b, int64_t offset, int64_t n, float *out)
-{
-    const struct zero_range all = frozen_range(h, b), r = meet(given_range(h, b), offset, n);
-    if (r.begin < r.end && h->model->shape.quant)
-        stored_get(h->model, r.begin, r.end - r.begin, out + (r.begin - offset));
-    else if (r.begin < r.end)
-        host_copy_out(h->model->be, h->model->dtype,
-                      params_of(h, frozen_at(h, b) + r.begin - all.begin), out + (r.begin - offset),
-                      r.end - r.begin);
-}
-
-int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
-                 float *out, struct err *e)
-{
-    const struct zero *z = &h->plan->shards;
-    struct be *be = h->model->be;
-    assert(n >= 1 && !(which == SHARDED_GRAD && h->plan->fused));
-    for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
-        if (!zero_owns(z, b)) continue;
-        if (which == SHARDED_WEIGHTS || which == SHARDED_EMA) read_frozen(h, b, offset, n, out);
-        const struct zero_range r = meet(own_range(h, b), offset, n);
-        if (r.begin == r.end) continue;
-        const float *from = held(h, which, b) + (r.begin - own_range(h, b).begin);
-        host_copy_out(be, DT_F32, from, out + (r.begin - offset), r.end - r.begin);
-    }
-    return be->ops->sync ? be->ops->sync(be, e) : 0;
-}
-
-static void random_part(struct sharded_state *h, int64_t seed, int64_t from, enum dtype dtype,
-                        void *to, int64_t n)
-{
-    if (n)
-        model_random_part(h->model->be, &h->model->shape, h->model->tensor_rank, seed, from,
-                          tensor_of(dtype, to, 1, n, n));
-}
-
-void sharded_random(struct sharded_state *h, int64_t seed)
-{
-    const struct zero *z = &h->plan->shards;
-    if (h->plan->zero != 3) model_random(h->model, seed);
-    for (int b = 0; b < zero_buckets(z); b++) {
-        if (!zero_holds(z, b)) continue;
-        const struct zero_range r = own_range(h, b), rest = frozen_range(h, b);
-        const int64_t at = own_at(h, b), len = r.end - r.begin;
-        const enum dtype dtype = h->model->dtype;
-        const bool own = zero_owns(z, b);
-        if (own && h->master) random_part(h, seed, r.begin, DT_F32, h->master + at, len);
-        if (own && h->ema) random_part(h, seed, r.begin, DT_F32, h->ema + at, len);
-        if (h->plan->zero < 3) continue;
-        random_part(h, seed, r.begin, dtype, params_of(h, params_at(h, b)), len);
-        random_part(h, seed, rest.begin, dtype, params_of(h, frozen_at(h, b)),
-                    rest.end - rest.begin);
-    }
 }
 
 /* ---- placing --------------------------------------------------------------------------------- */

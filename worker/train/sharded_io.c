@@ -1,0 +1,164 @@
+/* sharded_io.c: writes and reads the parts of arrays that this rank has, for files, and draws random
+ * weights. */
+#include "api/core/assert.h"
+#include "worker/model/host_copy.h"
+#include "worker/model/stored.h"
+#include "worker/train/sharded_place.h"
+
+/* Returns the intersection of a range and [offset, offset + n). */
+static struct zero_range meet(struct zero_range r, int64_t offset, int64_t n)
+{
+    if (r.begin < offset) r.begin = offset;
+    if (r.end > offset + n) r.end = offset + n;
+    if (r.end < r.begin) r.end = r.begin;
+    return r;
+}
+
+static void write_bucket(struct sharded_state *h, enum sharded_array which, int b,
+                         const struct zero_range *r, const float *x)
+{
+    struct be *be = h->model->be;
+    const int64_t n = r->end - r->begin, skip = r->begin - sharded_own_range(h, b).begin;
+    const int64_t at = sharded_own_at(h, b) + skip;
+    if (which != SHARDED_WEIGHTS) {
+        host_copy_in(be, DT_F32,
+                     (which == SHARDED_M   ? h->m
+                      : which == SHARDED_V ? h->v
+                                           : h->ema) +
+                         at,
+                     x, n);
+        return;
+    }
+    if (h->ema) host_copy_in(be, DT_F32, h->ema + at, x, n);
+    if (h->master) host_copy_in(be, DT_F32, h->master + at, x, n);
+}
+
+/* Writes the weights of a range that this rank has. The first element of the range is element
+ * `first` of model->params. */
+static void write_range(struct sharded_state *h, struct zero_range r, int64_t first, int64_t offset,
+                        int64_t n, const float *x)
+{
+    const int64_t at = first - r.begin;
+    r = meet(r, offset, n);
+    if (r.begin < r.end && h->model->shape.quant)
+        stored_put(h->model, r.begin, r.end - r.begin, x + (r.begin - offset));
+    else if (r.begin < r.end)
+        host_copy_in(h->model->be, h->model->dtype, sharded_params_of(h, at + r.begin),
+                     x + (r.begin - offset), r.end - r.begin);
+}
+
+/* Writes weights to model->params. Under zero 3 only the rank's own shard is written. */
+static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t n, const float *x)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t begin = zero_begin(z, b);
+    const struct zero_range all = {begin, begin + zero_len(z, b)};
+    if (h->plan->zero < 3) {
+        write_range(h, all, zero_local(z, begin), offset, n, x);
+        return;
+    }
+    write_range(h, sharded_own_range(h, b), sharded_params_at(h, b), offset, n, x);
+    write_range(h, sharded_frozen_range(h, b), sharded_frozen_at(h, b), offset, n, x);
+}
+
+void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
+                   const float *x)
+{
+    const struct zero *z = &h->plan->shards;
+    assert(which != SHARDED_GRAD && n >= 1);
+    for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
+        if (!zero_holds(z, b)) continue;
+        if (which == SHARDED_WEIGHTS) write_params(h, b, offset, n, x);
+        const struct zero_range r = meet(sharded_own_range(h, b), offset, n);
+        if (zero_owns(z, b) && r.begin < r.end)
+            write_bucket(h, which, b, &r, x + (r.begin - offset));
+    }
+}
+
+enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, int64_t n)
+{
+    return stored_blocks(h->model, offset, n);
+}
+
+void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n, const uint8_t *blocks)
+{
+    const struct zero *z = &h->plan->shards;
+    assert(h->plan->zero != 3 && !h->ema);
+    if (zero_holds(z, zero_bucket(z, offset))) stored_put_blocks(h->model, offset, n, blocks);
+}
+
+static const float *held(const struct sharded_state *h, enum sharded_array which, int b)
+{
+    const struct optim_part x = sharded_part_of(h, b);
+    if (which == SHARDED_EMA) return h->ema + sharded_own_at(h, b);
+    return which == SHARDED_WEIGHTS ? x.p
+           : which == SHARDED_M     ? x.m
+           : which == SHARDED_V     ? x.v
+                                    : x.g;
+}
+
+/* Returns the range of frozen elements of bucket b that this rank contributes when an array is
+ * collected. Under zero 1 and 2 every rank of a group has all frozen elements. It then contributes
+ * the range that it would have under zero 3. */
+static struct zero_range given_range(const struct sharded_state *h, int b)
+{
+    return sharded_whole(h) ? sharded_frozen_range(h, b)
+                            : zero_frozen_range(&h->plan->shards, b, h->model->place);
+}
+
+/* Reads frozen weights. They are read from model->params, because no other array has them. */
+static void read_frozen(const struct sharded_state *h, int b, int64_t offset, int64_t n, float *out)
+{
+    const struct zero_range all = sharded_frozen_range(h, b),
+                            r = meet(given_range(h, b), offset, n);
+    if (r.begin < r.end && h->model->shape.quant)
+        stored_get(h->model, r.begin, r.end - r.begin, out + (r.begin - offset));
+    else if (r.begin < r.end)
+        host_copy_out(h->model->be, h->model->dtype,
+                      sharded_params_of(h, sharded_frozen_at(h, b) + r.begin - all.begin),
+                      out + (r.begin - offset), r.end - r.begin);
+}
+
+int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
+                 float *out, struct err *e)
+{
+    const struct zero *z = &h->plan->shards;
+    struct be *be = h->model->be;
+    assert(n >= 1 && !(which == SHARDED_GRAD && h->plan->fused));
+    for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
+        if (!zero_owns(z, b)) continue;
+        if (which == SHARDED_WEIGHTS || which == SHARDED_EMA) read_frozen(h, b, offset, n, out);
+        const struct zero_range r = meet(sharded_own_range(h, b), offset, n);
+        if (r.begin == r.end) continue;
+        const float *from = held(h, which, b) + (r.begin - sharded_own_range(h, b).begin);
+        host_copy_out(be, DT_F32, from, out + (r.begin - offset), r.end - r.begin);
+    }
+    return be->ops->sync ? be->ops->sync(be, e) : 0;
+}
+
+static void random_part(struct sharded_state *h, int64_t seed, int64_t from, enum dtype dtype,
+                        void *to, int64_t n)
+{
+    if (n)
+        model_random_part(h->model->be, &h->model->shape, h->model->tensor_rank, seed, from,
+                          tensor_of(dtype, to, 1, n, n));
+}
+
+void sharded_random(struct sharded_state *h, int64_t seed)
+{
+    const struct zero *z = &h->plan->shards;
+    if (h->plan->zero != 3) model_random(h->model, seed);
+    for (int b = 0; b < zero_buckets(z); b++) {
+        if (!zero_holds(z, b)) continue;
+        const struct zero_range r = sharded_own_range(h, b), rest = sharded_frozen_range(h, b);
+        const int64_t at = sharded_own_at(h, b), len = r.end - r.begin;
+        const enum dtype dtype = h->model->dtype;
+        const bool own = zero_owns(z, b);
+        if (own && h->master) random_part(h, seed, r.begin, DT_F32, h->master + at, len);
+        if (own && h->ema) random_part(h, seed, r.begin, DT_F32, h->ema + at, len);
+        if (h->plan->zero < 3) continue;
+        random_part(h, seed, r.begin, dtype, sharded_params_of(h, sharded_params_at(h, b)), len);
+        random_part(h, seed, rest.begin, dtype, sharded_params_of(h, sharded_frozen_at(h, b)),
+                    rest.end - rest.begin);
+    }
+}

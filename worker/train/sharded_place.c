@@ -1,0 +1,92 @@
+/* sharded_place.c: computes places from the plan's shards. */
+#include "worker/train/sharded_place.h"
+
+#include "api/core/assert.h"
+#include "api/core/mem.h"
+#include "api/core/mutant.h"
+#include "worker/model/stored.h"
+
+bool sharded_whole(const struct sharded_state *h)
+{
+    return h->plan->zero == 0;
+}
+
+struct zero_range sharded_own_range(const struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t begin = zero_begin(z, b);
+    assert(zero_holds(z, b));
+    if (sharded_whole(h)) return (struct zero_range){begin, begin + zero_trained(z, b)};
+    return zero_range(z, b, h->model->place);
+}
+
+struct zero_range sharded_frozen_range(const struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t begin = zero_begin(z, b);
+    if (h->plan->zero == 3) return zero_frozen_range(z, b, h->model->place);
+    return (struct zero_range){begin + zero_trained(z, b), begin + zero_len(z, b)};
+}
+
+int64_t sharded_own_at(const struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    return sharded_whole(h) ? zero_grad_local(z, b) : zero_at(z, b, h->model->place);
+}
+
+int64_t sharded_params_at(const struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    if (h->plan->zero == 3) return zero_held_at(z, b, h->model->place);
+    return zero_local(z, sharded_own_range(h, b).begin);
+}
+
+int64_t sharded_frozen_at(const struct sharded_state *h, int b)
+{
+    const struct zero_range own = sharded_own_range(h, b);
+    if (h->plan->zero < 3) return zero_local(&h->plan->shards, sharded_frozen_range(h, b).begin);
+    return sharded_params_at(h, b) + mem_round(own.end - own.begin, PROG_ALIGN);
+}
+
+char *sharded_params_of(const struct sharded_state *h, int64_t at)
+{
+    return (char *)h->model->params + at * dtype_size(h->model->dtype);
+}
+
+char *sharded_trained_of(const struct sharded_state *h, int b, int64_t index)
+{
+    const struct zero *z = &h->plan->shards;
+    if (h->model->shape.quant)
+        return stored_section(h->model, b) + index * dtype_size(h->model->dtype);
+    return sharded_params_of(h, zero_local(z, zero_begin(z, b)) + index);
+}
+
+char *sharded_own_params(const struct sharded_state *h, int b)
+{
+    if (h->plan->zero == 3) return sharded_params_of(h, sharded_params_at(h, b));
+    return sharded_trained_of(h, b,
+                              sharded_own_range(h, b).begin - zero_begin(&h->plan->shards, b));
+}
+
+const float *sharded_gradient_of(const struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t from = sharded_own_range(h, b).begin;
+    if (h->acc) return h->acc + sharded_own_at(h, b);
+    return model_bucket_gradient(h->model, b) + (from - zero_begin(z, b));
+}
+
+struct optim_part sharded_part_of(const struct sharded_state *h, int b)
+{
+    const struct zero_range r = sharded_own_range(h, b);
+    const int64_t at = sharded_own_at(h, b);
+    struct optim_part x = {.bucket = b, .begin = r.begin, .end = r.end};
+    void *params = sharded_own_params(h, b);
+    x.p = h->master ? h->master + at : params;
+    x.rounded = h->master ? params : NULL;
+    const bool shifted = mutant_on(MUTANT_MOMENTS_SHIFTED) && h->plan->n_ranks > 1;
+    x.m = h->m + (shifted ? 0 : at);
+    x.v = h->v + (shifted ? 0 : at);
+    x.g = sharded_gradient_of(h, b);
+    return x;
+}
