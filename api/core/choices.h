@@ -49,6 +49,8 @@ enum offload_id {
     OFFLOAD_NONE,        /* everything that backward needs is kept in the device's memory */
     OFFLOAD_ACTIVATIONS, /* activations that backward needs are stored outside the device's
                           * memory */
+    OFFLOAD_OPTIMIZER,   /* gradients, moments and master weights of a training are stored there */
+    OFFLOAD_ALL,         /* activations, and what OFFLOAD_OPTIMIZER stores */
     OFFLOAD_N
 };
 enum data_format {

@@ -58,6 +58,7 @@ enum mutant_id {
     MUTANT_SHARED_ONCE,    /* a KV head that several ranks share gets only the gradient of one of
                             * these ranks */
     MUTANT_GROUP_ALONE,    /* gradients are not summed over the groups of parallel.zero_group */
+    MUTANT_GRAD_LOST,      /* the gradient of earlier samples does not come back from the store */
     MUTANT_STALE_OFFLOAD,  /* half of a layer's offloaded input is not read back */
     MUTANT_STREAM_STALE,   /* a stage receives the stream of the first sequence again */
     MUTANT_TIED_TWICE,     /* the head's part of a tied embedding's gradient is added twice */

@@ -56,7 +56,8 @@ static const char *const strategy_words[] = {"auto", STRATEGIES(STRATEGY_WORD) N
 static const struct field_word strategy_newer[] = {{NEWER("parallel.strategy", "usp", 7)}, {NULL}};
 static const char *const layout_words[] = {"auto", "contiguous", "zigzag", NULL};
 static const char *const recompute_words[] = {"auto", "none", "selective", "full", NULL};
-static const char *const offload_words[] = {"auto", "none", "activations", NULL};
+static const char *const offload_words[] = {"auto",      "none", "activations",
+                                            "optimizer", "all",  NULL};
 static const char *const determinism_words[] = {"off", "run", "ranks", NULL};
 static const char *const resume_words[] = {"auto", "none", "path", NULL};
 static const char *const format_words[] = {"text", "jsonl",        "llmc",    "nanogpt", "megatron",
@@ -198,7 +199,7 @@ const struct field spec_fields[] = {
     INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: equal chunks of at most 64 MiB of logits, in a training of up to 512 tokens whose logits are no larger than the gradient of the head."),
     INT("memory.mlp_chunk_tokens", memory.mlp_chunk_tokens, 0, JOB_MAX_SEQ, -1, TRAINING, "Tokens per piece of dense MLPs, which then keep their input alone and compute the rest again in backward; 0: whole; auto: whole where that fits, else 2048 before memory.recompute is raised, and whole under determinism ranks.", 7),
     INT("memory.time_chunk", memory.time_chunk, 0, JOB_MAX_SEQ, 0, TRAINING, "lasp: a rank runs its tokens in windows of this size, in constant memory; 0: at once."),
-    ENUM("memory.offload", memory.offload, offload_words, OFFLOAD_AUTO, TRAINING, "activations: what layers keep for backward is copied to the host's memory, on the cpu device to a file beneath memory.offload_dir, while others compute; auto: where nothing else makes the job fit and there is such a place.", 7),
+    ENUM("memory.offload", memory.offload, offload_words, OFFLOAD_AUTO, TRAINING, "activations: what layers keep for backward is copied to the host's memory, on the cpu device to a file beneath memory.offload_dir, while others compute; optimizer: gradients, moments and master weights of a training lie there; all: both; auto: where nothing else makes the job fit and there is such a place.", 7),
     TEXT("memory.offload_dir", memory.offload_dir, "", TRAINING, "cpu: a directory beneath a --writable-root of the node, for files that hold what is offloaded; they have no names.", 7),
     INT("checkpoint.every_steps", checkpoint.every_steps, 0, 1e9, 500, TRAINING, "Steps between checkpoints; 0: only at the end."),
     INT32("checkpoint.keep", checkpoint.keep, 1, 1000, 3, TRAINING, "Checkpoints kept, the newest ones."),

@@ -202,7 +202,7 @@ static void keep_memory(struct preparing *p, const struct plan *plan)
         p->spec.memory.loss_chunk_tokens = plan->loss_chunk;
     if (p->spec.memory.mlp_chunk_tokens < 0 && plan->mlp_chunk)
         p->spec.memory.mlp_chunk_tokens = plan->mlp_chunk;
-    if (plan->offload.on) p->spec.memory.offload = OFFLOAD_ACTIVATIONS;
+    if (plan_stores(plan)) p->spec.memory.offload = plan_offload_id(plan);
     if (p->spec.kind == JOB_GENERATE && !p->spec.infer.batch) p->spec.infer.batch = plan->batch;
 }
 

@@ -222,7 +222,7 @@ static void late_copy(struct be *be, void *dst, const void *src, int64_t size, i
     l->queue[l->n].dst = dst, l->queue[l->n].src = src;
     l->queue[l->n].size = size, l->queue[l->n].mark = mark;
     l->n++;
-    CHECK_MSG(l->n <= 2, "%d copies under way", l->n);
+    CHECK_MSG(l->n <= 3, "%d copies under way", l->n);
 }
 
 static void late_await(struct be *be, int mark)
@@ -266,7 +266,7 @@ static void train_away(struct engine_run *r, int P, int pp, enum offload_id offl
     memset(late, 0, sizeof late);
     if (is_late) r->before_step = be_late, r->after_step = all_came;
     engine_go(r, &s);
-    CHECK(r->plan.offload.on == (offload == OFFLOAD_ACTIVATIONS));
+    CHECK(plan_offload_id(&r->plan) == offload);
 }
 
 static bool same(const struct engine_run *a, const struct engine_run *b)
@@ -276,7 +276,7 @@ static bool same(const struct engine_run *a, const struct engine_run *b)
            !memcmp(a->weights, b->weights, size) && !memcmp(a->grad, b->grad, size);
 }
 
-/* Checks that offloading activations does not change the bits of a training. The bits must not
+/* Checks that offloading activations or the optimizer does not change the bits of a training. The bits must not
  * change, however late the copies are made, on one stage and on two. The host must wait for the
  * device as often as without offloading. */
 static void test_offload(void)
@@ -286,7 +286,7 @@ static void test_offload(void)
         const int i = way % 3, pp = 1 + way / 3;
         char dir[64];
         struct err e = {0};
-        struct engine_run kept, away, slow;
+        struct engine_run kept;
         engine_spec(&spec, 24);
         snprintf(dir, sizeof dir, "tests/golden/%s", names[i]);
         CHECK_MSG(!config_read_dir(dir, &spec.model.shape, &e), "%s", e.text);
@@ -298,14 +298,17 @@ static void test_offload(void)
         engine_on_device(&spec);
         const int P = 1 + i % 2;
         train_away(&kept, P, pp, OFFLOAD_NONE, false);
-        train_away(&away, P, pp, OFFLOAD_ACTIVATIONS, false);
-        train_away(&slow, P, pp, OFFLOAD_ACTIVATIONS, true);
-        CHECK(away.plan.own_memory && away.plan.item[PLAN_OFFLOAD].in_host);
-        CHECK_MSG(same(&kept, &away), "%s, %d x %d ranks: other bits", names[i], pp, P);
-        CHECK_MSG(same(&kept, &slow), "%s, %d x %d ranks, late: other bits", names[i], pp, P);
+        for (int k = 0; k < 4; k++) {
+            const bool is_late = k % 2;
+            struct engine_run away;
+            const enum offload_id state = way % 2 ? OFFLOAD_OPTIMIZER : OFFLOAD_ALL;
+            train_away(&away, P, pp, k < 2 ? OFFLOAD_ACTIVATIONS : state, is_late);
+            CHECK(away.plan.own_memory && away.plan.item[PLAN_OFFLOAD].in_host);
+            CHECK_MSG(same(&kept, &away), "%s, %d x %d ranks, %d%s: other bits", names[i], pp, P,
+                      plan_offload_id(&away.plan), is_late ? ", late" : "");
+            engine_free(&away);
+        }
         engine_free(&kept);
-        engine_free(&away);
-        engine_free(&slow);
     }
     struct synth y = {.S = 20, .doc_len = 9};
     struct waits w = {.micro_batches = 2};

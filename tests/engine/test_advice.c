@@ -80,7 +80,7 @@ static const char *refusal(int64_t limit)
     if (spec.kind == JOB_TRAIN || spec.kind == JOB_VERIFY) {
         changed.memory.recompute = (int32_t)p.recompute;
         changed.memory.mlp_chunk_tokens = p.mlp_chunk;
-        if (p.offload.on) changed.memory.offload = OFFLOAD_ACTIVATIONS;
+        if (plan_stores(&p)) changed.memory.offload = plan_offload_id(&p);
     }
     return e.text;
 }
@@ -220,8 +220,7 @@ static void test_others(void)
     job(JOB_TRAIN, 1);
     spec.model.shape.n_layers = 8; /* more layers than there are buffers for copies */
     check();
-    CHECK_MSG(strstr(refusal(1 << 20), "; memory.offload \"activations\" with a memory.offload_dir "
-                                       "needs "),
+    CHECK_MSG(strstr(refusal(1 << 20), "; memory.offload \"all\" with a memory.offload_dir needs "),
               "%s", refusal(1 << 20));
     job(JOB_GENERATE, 1);
     spec.infer.batch = 8;
@@ -313,6 +312,8 @@ static void test_pairs(void)
     spec.model.shape.n_layers = 8;
     spec.data.seq_len = 512;
     spec.memory.recompute = RECOMPUTE_FULL;
+    spec.memory.offload = OFFLOAD_ALL;
+    name_file(&spec.memory.offload_dir, "/x");
     check();
     both = user;
     both.parallel.zero = 3;

@@ -489,6 +489,11 @@ static void test_large(void)
 
 /* ---- a disk ---------------------------------------------------------------------------------- */
 
+static bool moved(struct offload *s, int64_t bytes)
+{
+    return offload_moved(s, &(struct offload_count){bytes, bytes});
+}
+
 static struct offload *store_on(int fd, struct plan *p)
 {
     struct err e = {0};
@@ -519,9 +524,9 @@ static void test_file(void)
     CHECK(offload_back(s, buf[2], 5000, 123) == 3 && !offload_wait(s, 3, &e));
     CHECK(!memcmp(buf[0], buf[2], 5000));
     CHECK(!offload_wait(s, offload_back(s, buf[2], 5000, 600000), &e));
-    CHECK(!memcmp(buf[1], buf[2], 5000) && offload_moved(s, 10000) && !offload_moved(s, 9999));
+    CHECK(!memcmp(buf[1], buf[2], 5000) && moved(s, 10000) && !moved(s, 9999));
     offload_reset(s);
-    CHECK(offload_moved(s, 0) && offload_moved(NULL, 0) && !offload_moved(NULL, 1));
+    CHECK(moved(s, 0) && moved(NULL, 0) && !moved(NULL, 1));
     offload_close(s);
     close(at);
 }
@@ -540,7 +545,7 @@ static void test_large_copy(void)
     for (int i = 0; i < SIZE; i++) buf[i] = (unsigned char)(i % 251);
     CHECK(!offload_wait(s, offload_out(s, buf, SIZE, AT), &e));
     CHECK(!offload_wait(s, offload_back(s, back, SIZE, AT), &e));
-    CHECK(!memcmp(buf, back, SIZE) && offload_moved(s, SIZE));
+    CHECK(!memcmp(buf, back, SIZE) && moved(s, SIZE));
     CHECK(!offload_wait(s, offload_back(s, back, AT, AT + SIZE - AT), &e));
     CHECK(!memcmp(buf + SIZE - AT, back, AT)); /* the last bytes were stored at a different
                                                 * offset */
@@ -566,14 +571,14 @@ static void test_bad_disk(void)
     struct offload *s = store_on(open("/dev/full", O_RDWR | O_CLOEXEC), &p);
     CHECK(offload_wait(s, offload_out(s, buf, 5000, 0), &e) && e.code == ERR_NO_SPACE);
     CHECK_STR(e.field, "memory.offload_dir");
-    CHECK_MSG(strstr(e.text, "memory.offload_dir: write 5000 bytes of activations: No space left"),
-              "%s", e.text);
+    CHECK_MSG(strstr(e.text, "memory.offload_dir: write 5000 offloaded bytes: No space left"), "%s",
+              e.text);
     /* after a failure no further transfer is made */
     CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e));
     offload_close(s);
     s = store_on(offload_file(at, 4096, &e), &p);
     CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e));
-    CHECK_MSG(strstr(e.text, "read 5000 bytes of activations"), "%s", e.text);
+    CHECK_MSG(strstr(e.text, "read 5000 offloaded bytes"), "%s", e.text);
     offload_close(s);
     close(at);
 }

@@ -1,5 +1,5 @@
-/* Runs trainings that offload activations by real seqrank processes. They must end with the same
- * weights as trainings that keep activations in memory. They have stages with different sequence
+/* Runs trainings that offload activations or the optimizer by real seqrank processes. They must end
+ * with the same weights as trainings that offload nothing. They have stages with different sequence
  * lengths, evaluations, and verification before the first step, and are killed and resumed.
  * memory.offload_dir must be beneath a writable root, and no file may remain in it.
  * tests: needs seqrank */
@@ -26,7 +26,7 @@ static void set_source(struct job_spec *s, struct spec_source *x, const char *na
 }
 
 /* Makes a training on 2 ranks, with 6 steps of 64 tokens and then 6 steps of 150. */
-static struct order *make_order(const char *name, bool away)
+static struct order *make_order(const char *name, enum offload_id offload)
 {
     struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
     struct job_spec *s = &o->spec;
@@ -48,8 +48,8 @@ static struct order *make_order(const char *name, bool away)
     s->verify.first_step = 1;
     o->args.n_writable = 1;
     snprintf(o->args.writable[0], sizeof o->args.writable[0], "%s", spill);
-    if (!away) return o;
-    s->memory.offload = OFFLOAD_ACTIVATIONS;
+    if (offload == OFFLOAD_NONE) return o;
+    s->memory.offload = (int32_t)offload;
     s->memory.offload_dir = tiny_text(s, spill);
     return o;
 }
@@ -83,12 +83,12 @@ static void test_prepare(void)
 {
     write_docs("text.jsonl", 0, 90);
     write_docs("held.jsonl", 90, 9);
-    struct order *o = make_order("prepare", false);
+    struct order *o = make_order("prepare", OFFLOAD_NONE);
     o->spec.parallel.sp = 1;
     o->args.task = TASK_PREPARE;
     if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
     free(o);
-    o = make_order("kept", false);
+    o = make_order("kept", OFFLOAD_NONE);
     if (run_ok(o)) text(g.result, "weights_sha256", kept_sha, sizeof kept_sha);
     free(o);
 }
@@ -128,7 +128,7 @@ static int entries(const char *dir)
 
 static void test_same_weights(void)
 {
-    struct order *o = make_order("away", true);
+    struct order *o = make_order("away", OFFLOAD_ACTIVATIONS);
     if (run_ok(o)) check_result();
     CHECK(entries(spill) == 0);
     free(o);
@@ -137,7 +137,7 @@ static void test_same_weights(void)
 /* Checks a training that is killed and resumed. Its directory is given relative to the root. */
 static void test_kill_and_resume(void)
 {
-    struct order *o = make_order("killed", true);
+    struct order *o = make_order("killed", OFFLOAD_ACTIVATIONS);
     o->spec.memory.offload_dir = tiny_text(&o->spec, ".");
     start(o);
     g.kill_rank = 1;
@@ -147,6 +147,34 @@ static void test_kill_and_resume(void)
     if (run_ok(o)) check_result();
     CHECK(g.n_steps > 0 && g.step[0].step > 3);
     free(o);
+}
+
+/* Checks trainings whose optimizer is offloaded, one of which is killed and resumed with another
+ * value of the field. */
+static void test_optimizer(void)
+{
+    char buf[80];
+    static const enum offload_id first[] = {OFFLOAD_OPTIMIZER, OFFLOAD_ALL, OFFLOAD_NONE};
+    static const enum offload_id then[] = {OFFLOAD_ALL, OFFLOAD_NONE, OFFLOAD_OPTIMIZER};
+    for (int i = 0; i < 3; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "state%d", i);
+        struct order *o = make_order(name, first[i]);
+        start(o);
+        g.kill_rank = 1;
+        gang_run(&g);
+        CHECK(g.n_steps >= 3 && g.n_steps < STEPS && !g.result[0] && entries(spill) == 0);
+        free(o);
+        o = make_order(name, then[i]);
+        o->args.epoch = 2;
+        if (run_ok(o)) {
+            CHECK_STR(text(g.result, "weights_sha256", buf, sizeof buf), kept_sha);
+            CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+            CHECK(g.n_steps > 0 && g.step[0].step > 3);
+            CHECK(!strstr(g.result, "\"offload\":{") == (then[i] == OFFLOAD_NONE));
+        }
+        free(o);
+    }
 }
 
 static void refused(struct order *o, enum err_code code, const char *words)
@@ -162,22 +190,22 @@ static void refused(struct order *o, enum err_code code, const char *words)
 static void test_directory(void)
 {
     char path[128], to[] = "/tmp";
-    struct order *o = make_order("bad", true);
+    struct order *o = make_order("bad", OFFLOAD_ACTIVATIONS);
     o->args.n_writable = 0;
     refused(o, ERR_NOT_FOUND, "none of this node's 0 writable roots");
-    o = make_order("bad", true);
+    o = make_order("bad", OFFLOAD_ACTIVATIONS);
     o->spec.memory.offload_dir = tiny_text(&o->spec, scratch);
     refused(o, ERR_NOT_FOUND, "none of this node's 1 writable roots");
-    o = make_order("bad", true);
+    o = make_order("bad", OFFLOAD_ACTIVATIONS);
     o->spec.memory.offload_dir = tiny_text(&o->spec, "missing");
     refused(o, ERR_NOT_FOUND, "No such file");
     snprintf(path, sizeof path, "%s/link", spill);
     CHECK(!symlink(to, path));
-    o = make_order("bad", true);
+    o = make_order("bad", OFFLOAD_ACTIVATIONS);
     o->spec.memory.offload_dir = tiny_text(&o->spec, path);
     refused(o, ERR_INVALID, "memory.offload_dir: open");
     snprintf(path, sizeof path, "%s/../", spill);
-    o = make_order("bad", true);
+    o = make_order("bad", OFFLOAD_ACTIVATIONS);
     o->spec.memory.offload_dir = tiny_text(&o->spec, path);
     refused(o, ERR_NOT_FOUND, "writable roots");
 }
@@ -194,6 +222,7 @@ int main(int argc, char **argv)
     RUN(test_prepare);
     RUN(test_same_weights);
     RUN(test_kill_and_resume);
+    RUN(test_optimizer);
     RUN(test_directory);
     if (getenv("KEEP"))
         printf("  kept %s\n", scratch);

@@ -90,9 +90,10 @@ static int set_recompute(int i)
     spec.memory.recompute = take(&i, 2) ? RECOMPUTE_AUTO : (int32_t)plan.recompute;
     spec.memory.offload = take(&i, OFFLOAD_N);
     plan.offload.on = take(&i, 2);
+    plan.offload.optimizer = take(&i, 2);
     plan.own_memory = take(&i, 2);
     plan.kind = take(&i, 2) ? JOB_TRAIN : JOB_SCORE;
-    return (RECOMPUTE_N - 1) * 2 * OFFLOAD_N * 2 * 2 * 2;
+    return (RECOMPUTE_N - 1) * 2 * OFFLOAD_N * 2 * 2 * 2 * 2;
 }
 
 static int set_pieces(int i)

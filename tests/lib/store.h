@@ -14,7 +14,7 @@ static inline struct offload *store_open(const struct plan *p, struct be *be, vo
 {
     struct err e = {0};
     struct offload_options o = {.plan = p, .be = be, .host = host, .fd = -1};
-    if (!p->offload.on) return NULL;
+    if (!plan_stores(p)) return NULL;
     if (!p->own_memory) {
         const int dir = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         o.fd = offload_file(dir, p->offload.disk_size, &e);

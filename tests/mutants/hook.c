@@ -47,6 +47,7 @@ const char *const mutant_names[] = {
     [MUTANT_SHARED_ONCE] = "shared_once",
     [MUTANT_GROUP_ALONE] = "group_alone",
     [MUTANT_STALE_OFFLOAD] = "stale_offload",
+    [MUTANT_GRAD_LOST] = "grad_lost",
     [MUTANT_STREAM_STALE] = "stream_stale",
     [MUTANT_TIED_TWICE] = "tied_twice",
     [MUTANT_PART_TWICE] = "part_twice",

@@ -20,13 +20,15 @@ int model_fetch_head(struct model *m, struct err *e)
     return model_fetch(m, m->shape.n_layers + 1, e);
 }
 
-/* Clears a bucket before its gradient is computed. The gaps between its tensors must be cleared
- * because they are summed and sent as well. */
-void model_clear(struct model *m, int bucket)
+/* Clears a bucket before its gradient is computed, or gets the sum of earlier sequences. The gaps
+ * between its tensors must be cleared because they are summed and sent as well. */
+int model_clear(struct model *m, int bucket, struct err *e)
 {
     const struct zero *z = &m->plan->shards;
-    if (!m->plan->by_bucket || !zero_trained(z, bucket)) return;
+    if (!m->plan->by_bucket || !zero_trained(z, bucket)) return 0;
+    if (m->buckets.begin) return m->buckets.begin(m->buckets.arg, bucket, e);
     m->be->ops->fill(m->be, m->grad + zero_grad_window_at(z, bucket), zero_trained(z, bucket), 0);
+    return 0;
 }
 
 int model_reduce(struct model *m, int bucket, bool last, struct err *e)

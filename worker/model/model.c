@@ -77,11 +77,11 @@ static int check_options(const struct model_options *o, struct err *e)
         return err_set(e, ERR_INVALID, "rank %d of %d, but the plan is for %d ranks", o->rank,
                        o->n_ranks, p->n_ranks);
     if (!o->arena || (p->segment_size && !o->segment) || (o->n_ranks > 1 && !o->comm) ||
-        (p->host_size && !o->host) || (p->offload.on && !o->offload))
+        (p->host_size && !o->host) || (plan_stores(p) && !o->offload))
         return err_set(e, ERR_INVALID, "the plan needs an arena%s%s%s",
                        o->n_ranks > 1 ? ", a comm segment and a ring" : "",
                        p->host_size ? ", and a part of the host's memory" : "",
-                       p->offload.on ? ", and a store" : "");
+                       plan_stores(p) ? ", and a store" : "");
     if (!o->params && !p->item[PLAN_PARAMS].name)
         return err_set(e, ERR_INVALID, "the plan holds no weights and none were given");
     return 0;

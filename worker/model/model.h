@@ -31,11 +31,13 @@
  * called before the weights of a bucket are read. reduce is called when the gradient of a bucket
  * is complete for one sequence. The gradient of a tied embedding has two parts: the head's part,
  * for which last is false, and the embedding's own part. Either both functions are set, or
- * neither. */
+ * neither. begin is called before the gradient of a bucket is computed. It fills the bucket's
+ * window with the sum of earlier gradients; if it is NULL, the window is filled with 0. */
 struct model_buckets {
     int (*fetch)(void *arg, int bucket, struct err *e);
     int (*reduce)(void *arg, int bucket, bool last, struct err *e);
     void *arg;
+    int (*begin)(void *arg, int bucket, struct err *e);
 };
 
 /* Callback between the forward pass of a sample and its backward pass, in which the factors of the
@@ -369,7 +371,7 @@ int model_open_views(struct model *m, const struct model_options *o, struct err 
  * by bucket. */
 int model_fetch(struct model *m, int bucket, struct err *e);
 int model_fetch_head(struct model *m, struct err *e);
-void model_clear(struct model *m, int bucket);
+int model_clear(struct model *m, int bucket, struct err *e);
 int model_reduce(struct model *m, int bucket, bool last, struct err *e);
 /* Returns the address at which the gradient of EMBED is summed. */
 float *model_embed_grad(struct model *m);

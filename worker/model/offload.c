@@ -95,7 +95,7 @@ static int64_t copy(const struct offload *o, const struct offload_copy *r, struc
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             if (n == 0) errno = r->out ? ENOSPC : EIO; /* EIO, because the file ended early */
-            err_errno(e, OFFLOAD_FIELD ": %s %lld bytes of activations", r->out ? "write" : "read",
+            err_errno(e, OFFLOAD_FIELD ": %s %lld offloaded bytes", r->out ? "write" : "read",
                       (long long)r->size);
             snprintf(e->field, sizeof e->field, OFFLOAD_FIELD);
             break;
@@ -243,6 +243,38 @@ int offload_wait(struct offload *o, int64_t ticket, struct err *e)
     return rc;
 }
 
+/* ---- copies of the host ---------------------------------------------------------------------- */
+
+/* Copies from or to a file in the calling thread. */
+static int copy_here(struct offload *o, const struct offload_copy *r, struct err *e)
+{
+    struct err why = {0};
+    if (copy(o, r, &why) == r->size) return 0;
+    pthread_mutex_lock(&o->lock);
+    if (o->failed.code == ERR_NONE) o->failed = why;
+    pthread_mutex_unlock(&o->lock);
+    if (e) *e = why;
+    return -1;
+}
+
+int offload_read(struct offload *o, void *to, int64_t size, int64_t at, struct err *e)
+{
+    if (!o->host) return copy_here(o, &(struct offload_copy){false, to, size, at}, e);
+    if (o->be->ops->sync(o->be, e)) return -1;
+    memcpy(to, o->host + at, (size_t)size);
+    return 0;
+}
+
+void offload_write(struct offload *o, const void *from, int64_t size, int64_t at)
+{
+    if (!o->host) {
+        copy_here(o, &(struct offload_copy){true, (char *)from, size, at}, NULL);
+        return;
+    }
+    o->be->ops->sync(o->be, NULL);
+    memcpy(o->host + at, from, (size_t)size);
+}
+
 struct offload_count offload_counted(struct offload *o)
 {
     pthread_mutex_lock(&o->lock);
@@ -251,11 +283,10 @@ struct offload_count offload_counted(struct offload *o)
     return c;
 }
 
-bool offload_moved(struct offload *o, int64_t bytes)
+bool offload_moved(struct offload *o, const struct offload_count *want)
 {
-    if (!o) return bytes == 0;
-    const struct offload_count c = offload_counted(o);
-    return c.bytes_out == bytes && c.bytes_in == bytes;
+    const struct offload_count c = o ? offload_counted(o) : (struct offload_count){0, 0};
+    return c.bytes_out == want->bytes_out && c.bytes_in == want->bytes_in;
 }
 
 void offload_reset(struct offload *o)

@@ -1,5 +1,5 @@
 /* offload.h: a store outside the device's memory for values that layers keep until the backward
- * pass (struct offload_plan). If the device has memory of its own, the store is the host's part of
+ * pass, and for the optimizer of a training (struct offload_plan). If the device has memory of its own, the store is the host's part of
  * the plan. Otherwise the store is a file, which a thread reads and writes while the rank
  * computes.
  *
@@ -61,13 +61,17 @@ int offload_wait(struct offload *o, int64_t ticket, struct err *e);
 
 /* Return the number of bytes that were copied since the last reset. Read or reset the counts only
  * while no copy is being made. */
-struct offload_count {
-    int64_t bytes_out, bytes_in;
-};
 struct offload_count offload_counted(struct offload *o);
 void offload_reset(struct offload *o); /* NULL allowed */
-/* Tells whether exactly `bytes` bytes were copied to the store and exactly `bytes` bytes were
- * copied back. o is NULL if the plan offloads nothing. */
-bool offload_moved(struct offload *o, int64_t bytes);
+/* Tells whether exactly these bytes were copied to the store and back. o is NULL if the plan
+ * offloads nothing. */
+bool offload_moved(struct offload *o, const struct offload_count *want);
+
+/* Copy bytes between the store and the host's memory, while no request is open. The bytes are not
+ * counted. With a file, several threads may call these functions at the same time, for disjoint
+ * bytes. offload_read fails as offload_wait does. If offload_write fails, offload_wait reports
+ * it. */
+int offload_read(struct offload *o, void *to, int64_t size, int64_t at, struct err *e);
+void offload_write(struct offload *o, const void *from, int64_t size, int64_t at);
 
 #endif

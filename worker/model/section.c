@@ -482,8 +482,7 @@ static int out_backward(struct model *m, const struct batch *b, struct err *e)
     const int last = m->shape.n_layers + 1;
     const struct here h = section_at(m, last);
     const bool tied = m->plan->shards.tied_grads;
-    model_clear(m, last);
-    if (tied) model_clear(m, 0);
+    if (model_clear(m, last, e) || (tied && model_clear(m, 0, e))) return -1;
     open_frame(m, &h, b, true);
     if (run_backward(m, &h, e) || model_reduce(m, last, true, e)) return -1;
     return tied ? model_reduce(m, 0, false, e) : 0;
@@ -492,7 +491,7 @@ static int out_backward(struct model *m, const struct batch *b, struct err *e)
 static int layer_back(struct model *m, int i, const struct batch *b, struct err *e)
 {
     const struct here h = section_at(m, i);
-    model_clear(m, i);
+    if (model_clear(m, i, e)) return -1;
     if ((i > 0 || plan_fetches_in(&m->shape, m->plan)) && model_fetch(m, i, e)) return -1;
     if (section_bring_back(m, i, e)) return -1;
     if (i > 0 && (m->plan->item[PLAN_KEPT].shared || m->plan->extent.logits_apart))

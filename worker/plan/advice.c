@@ -71,7 +71,7 @@ static void begin(struct trial *t)
     t->spec->resources.ranks = p->n_ranks;
     set(t, "memory.recompute", p->recompute);
     set(t, "memory.mlp_chunk_tokens", p->mlp_chunk);
-    set(t, "memory.offload", p->offload.on ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE);
+    set(t, "memory.offload", plan_offload_id(p));
     set(t, "infer.batch", p->batch);
 }
 
@@ -154,17 +154,29 @@ static void try_until(struct trial *t, const char *path, int first, int last)
     add(t, &best);
 }
 
-/* Tries to offload activations. On the CPU this is tried only if the job names a directory. */
-static void try_offload(struct trial *t)
+static struct setting offload_of(struct trial *t, enum offload_id value)
 {
-    struct setting s = setting_of("memory.offload", OFFLOAD_ACTIVATIONS);
-    if (t->now->offload.on) return;
+    struct setting s = setting_of("memory.offload", value);
     s.names_dir = !t->now->own_memory && !*spec_text(t->checked, t->checked->memory.offload_dir);
     if (s.names_dir)
         snprintf(s.text + strlen(s.text), sizeof s.text - strlen(s.text),
                  " with a memory.offload_dir");
     s.need = need_of(t, &s, NULL);
-    add(t, &s);
+    return s;
+}
+
+/* Tries to offload activations and, if a training still does not fit, its optimizer as well. On
+ * the CPU the job has to name a directory. */
+static void try_offload(struct trial *t)
+{
+    const struct offload_plan *now = &t->now->offload;
+    struct setting best = {.need = -1};
+    if (!now->on) best = offload_of(t, now->optimizer ? OFFLOAD_ALL : OFFLOAD_ACTIVATIONS);
+    if (t->now->kind == JOB_TRAIN && !now->optimizer && !fits(t, &best)) {
+        const struct setting all = offload_of(t, OFFLOAD_ALL);
+        if (all.need >= 0 && (best.need < 0 || all.need < best.need)) best = all;
+    }
+    add(t, &best);
 }
 
 /* Returns the setting for a ring of sp ranks. resources.ranks becomes the number of ranks of all

@@ -1,4 +1,4 @@
-/* check_offload.c: checks the place to which activations are offloaded (memory.offload). */
+/* check_offload.c: checks the place to which a job offloads (memory.offload). */
 #include "api/core/device.h"
 #include "worker/plan/rules.h"
 
@@ -11,14 +11,22 @@ int rules_offload(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, dir,
                          "memory.offload_dir: \"%s\" offloads to its host's memory: leave it out",
                          device);
-    if (s->memory.offload != OFFLOAD_ACTIVATIONS) return 0;
+    if (s->memory.offload == OFFLOAD_AUTO || s->memory.offload == OFFLOAD_NONE) return 0;
+    const char *word = spec_field(offload)->words[s->memory.offload];
+    if (s->memory.time_chunk > 0 && s->memory.offload == OFFLOAD_OPTIMIZER)
+        return err_field(
+            e, ERR_UNSUPPORTED, offload,
+            "memory.offload \"optimizer\" with memory.time_chunk: gradients are summed "
+            "over windows on the device: leave one of them out");
     if (s->memory.time_chunk > 0)
         return err_field(e, ERR_UNSUPPORTED, offload,
-                         "memory.offload \"activations\" with memory.time_chunk: windows in time "
-                         "keep states alone: leave one of them out");
+                         "memory.offload \"%s\" with memory.time_chunk: windows in time "
+                         "keep states alone: leave one of them out",
+                         word);
     if (!own && !named)
         return err_field(e, ERR_INVALID, dir,
-                         "memory.offload_dir is missing: memory.offload \"activations\" on \"cpu\" "
-                         "needs a directory beneath a writable root of the node");
+                         "memory.offload_dir is missing: memory.offload \"%s\" on \"cpu\" "
+                         "needs a directory beneath a writable root of the node",
+                         word);
     return 0;
 }

@@ -71,7 +71,7 @@ static struct option option_of(const struct weighing *w, const struct job_spec *
                        .fits = fits,
                        .recompute = p->recompute,
                        .mlp_chunk = p->mlp_chunk,
-                       .offload = p->offload.on,
+                       .offload = plan_offload_id(p),
                        .size = p->arena_size + p->segment_size};
     for (int i = 0; i < PURPOSE_N; i++) {
         o.bytes += larger(p->comm[i].bytes_sent, p->comm[i].bytes_received);

@@ -35,7 +35,7 @@ struct option {
     bool fits;
     enum recompute_id recompute;
     int64_t mlp_chunk; /* mlp_chunk of struct plan */
-    bool offload;      /* offload.on of struct plan */
+    int offload;       /* plan_offload_id */
     int64_t size;      /* bytes per rank; 0 if they are not known */
     /* Counts of rank 0 in a step, summed over all purposes. For each purpose, the larger of the
      * count sent and the count received is added. */

@@ -195,7 +195,8 @@ static void write_option(const struct choice *c, int i, struct jwrite *w)
     if (o->ulysses) jwrite_int(w, "ulysses", o->ulysses);
     jwrite_str(w, "recompute", spec_field("memory.recompute")->words[o->recompute]);
     if (o->mlp_chunk) jwrite_int(w, "mlp_chunk_tokens", o->mlp_chunk);
-    if (o->offload) jwrite_str(w, "offload", "activations");
+    if (o->offload != OFFLOAD_NONE)
+        jwrite_str(w, "offload", spec_field("memory.offload")->words[o->offload]);
     if (o->size) {
         jwrite_bool(w, "fits", o->fits);
         jwrite_int(w, "bytes", o->size);

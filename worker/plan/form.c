@@ -69,7 +69,7 @@ struct candidate {
     bool fits;
     enum recompute_id recompute;
     int64_t mlp_chunk;
-    bool offload;
+    enum offload_id offload;
     double bytes, messages; /* per sample */
     double step_s;          /* 0 if no machine is known */
     int64_t size;           /* bytes per rank */
@@ -89,7 +89,7 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     c.fits = plan_try(spec, s->resources.memory_mib << 20, p, &e) == 0;
     c.recompute = p->recompute;
     c.mlp_chunk = p->mlp_chunk;
-    c.offload = p->offload.on;
+    c.offload = plan_offload_id(p);
     c.size = p->arena_size + p->segment_size;
     const double samples = (double)p->micro_batches;
     if (c.fits && m->known && c.bytes * samples < 4e18 && c.messages * samples < 4e18) {

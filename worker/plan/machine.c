@@ -144,14 +144,28 @@ static double reference_s(const struct machine *m, const struct job_spec *spec,
            threads_of(m, &ref);
 }
 
-/* Returns the seconds of a step's offload copies in one direction. If ranks compute on the CPU
- * cores of one machine, they share its disk. */
-static double offload_s(const struct machine *m, const struct plan *p)
+/* Returns the seconds in which a rank copies bytes to the store or back. If ranks compute on the
+ * CPU cores of one machine, they share its disk. */
+static double store_s(const struct machine *m, const struct plan *p, double bytes)
 {
     const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
-    if (!p->offload.on) return 0;
-    const double bytes = (double)plan_offloaded(p, p->T) * (double)p->micro_batches;
     return bytes / m->offload * (m->copies ? here : 1);
+}
+
+/* Returns the seconds of a step's copies of activations in one direction. */
+static double offload_s(const struct machine *m, const struct plan *p)
+{
+    if (!p->offload.on) return 0;
+    return store_s(m, p, (double)plan_offloaded(p, p->T) * (double)p->micro_batches);
+}
+
+/* Returns the seconds of a step's copies of gradients and optimizer state. The rank computes nothing
+ * during these copies. */
+static double away_s(const struct machine *m, const struct plan *p)
+{
+    if (!p->offload.optimizer) return 0;
+    const struct offload_count c = plan_away_moves(p, 0, true);
+    return store_s(m, p, (double)c.bytes_out + (double)c.bytes_in);
 }
 
 /* Returns the share of the forward pass in a step. The backward pass takes twice as long as the
@@ -202,7 +216,7 @@ void machine_estimate(const struct machine *m, const struct job_spec *spec, cons
     *out = (struct estimate){.compute_s = work_s(&w) / threads, .exchange_s = ring + other};
     if (!m->copies) out->hidden_s = fmin(ring, w.attention_s / threads);
     const double copies = offload_s(m, p), forward = out->compute_s * forward_part(p);
-    out->offload_s = 2 * copies;
+    out->offload_s = 2 * copies + away_s(m, p);
     out->hidden_s += fmin(copies, forward) + fmin(copies, out->compute_s - forward);
     out->bubble_s = bubble_s(p, out->compute_s);
     out->compute_s += reference_s(m, spec, p);

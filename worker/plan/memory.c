@@ -78,7 +78,7 @@ static int64_t embed_part(const struct plan *p)
 static bool keeps_tied(const struct plan *p)
 {
     if (!p->shards.tied_grads || !trains(p)) return false;
-    if (p->pp == 1) return p->by_bucket;
+    if (p->pp == 1) return p->by_bucket && !plan_adds_here(p);
     return pipe_first(&p->pipe) || (p->by_bucket && p->shards.borrows);
 }
 
@@ -116,8 +116,11 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     placer_times(b, p->n_held, act);
     const int64_t params = b->overflow ? 0 : plan_weights_size(m, p);
     const int64_t window = placer_times(b, zero_window(&p->shards), act);
-    const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
-               acc = p->by_bucket ? !p->fused : trained && p->rank_bits && p->micro_batches > 1;
+    const bool trained = p->kind == JOB_TRAIN, here = trained && !p->offload.optimizer,
+               master = here && p->precision != PRECISION_FP32,
+               acc = p->offload.optimizer ? false
+                     : p->by_bucket       ? !p->fused
+                                          : trained && p->rank_bits && p->micro_batches > 1;
     const int64_t n_sums = zero_units(&p->shards);
     const struct placer_want all[] = {
         {PLAN_PARAMS, "params", PLAN_WEIGHTS, params, !c->reference || c->weights},
@@ -130,9 +133,11 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
          keeps_tied(p)},
         {PLAN_TIED_SEND, "tied_send", PLAN_GRADIENTS, placer_times(b, embed_part(p), 4),
          tied_sends(p), true},
-        {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},
-        {PLAN_ADAM_V, "adam_v", PLAN_OPTIMIZER, flat, trained},
-        {PLAN_EMA, "ema", PLAN_OPTIMIZER, flat, p->ema},
+        {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, here},
+        {PLAN_ADAM_V, "adam_v", PLAN_OPTIMIZER, flat, here},
+        {PLAN_EMA, "ema", PLAN_OPTIMIZER, flat, here && p->ema},
+        {PLAN_UPDATE, "update_window", PLAN_OPTIMIZER, plan_away_window(p) * 4,
+         p->offload.optimizer},
         {PLAN_SUMSQ, "sumsq", PLAN_OPTIMIZER, n_sums * 8, trained, .host = HOST_TOO},
         {PLAN_TREE, "grad_tree", PLAN_WORKSPACE, placer_times(b, p->tree_size, 4), levels},
     };

@@ -25,6 +25,8 @@ static bool trains(const struct plan *p)
     return p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
 }
 
+#define SIZE_MOST ((int64_t)1 << 56)
+
 /* ---- sections -------------------------------------------------------------------------------- */
 
 struct schedule_mode plan_schedule(const struct plan *p, bool train)
@@ -308,12 +310,10 @@ static int at_least_0(int n)
 /* Plans the copies of streams and records. p->kept must be known. An earlier stream arrives in a
  * buffer while the backward computes. If the backward writes a layer's result again, the result
  * must not be in that buffer, so the ring has three buffers. */
-static void plan_offload(struct placer *b, const struct sections *s, int64_t row_size)
+static void plan_layers_away(struct placer *b, const struct sections *s, int64_t row_size)
 {
     struct offload_plan *o = &b->p->offload;
     const int L = pipe_layers(&b->p->pipe);
-    *o = (struct offload_plan){.on = o->on};
-    if (!o->on) return;
     o->n_ring = any_writes_again(b, s) ? 3 : 2;
     o->n_records = L < 2 ? L : 2;
     o->n_out = at_least_0(L - o->n_ring);
@@ -325,8 +325,21 @@ static void plan_offload(struct placer *b, const struct sections *s, int64_t row
                                      plan_layers_before(b->p) + o->n_records_out);
     o->slot_size = placer_times(b, streams_out(b->p), b->p->stream_size) + o->records_size;
     o->size = placer_times(b, b->p->slots, o->slot_size);
+}
+
+/* Plans the store: the data of layers, and then the optimizer. */
+static void plan_offload(struct placer *b, const struct sections *s, int64_t row_size)
+{
+    struct offload_plan *o = &b->p->offload;
+    *o = (struct offload_plan){.on = o->on, .optimizer = o->optimizer, .piece = o->piece};
+    if (o->on) plan_layers_away(b, s, row_size);
+    if (!plan_stores(b->p)) return;
+    o->size = plan_place_away(b->p, o->size);
+    b->overflow |= o->size < 0 || o->size > SIZE_MOST;
+    if (b->overflow) return;
     if (!b->p->own_memory) o->disk_size = mem_round(o->size, PLAN_PAGE);
-    placer_put(b, &(struct placer_want){PLAN_OFFLOAD, "offloaded", PLAN_ACTIVATIONS, o->size,
+    placer_put(b, &(struct placer_want){PLAN_OFFLOAD, "offloaded",
+                                        o->optimizer ? PLAN_OPTIMIZER : PLAN_ACTIVATIONS, o->size,
                                         b->p->own_memory, .host = HOST_ALONE});
 }
 

@@ -84,12 +84,25 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
     p->S = window;
 }
 
-/* Sets the owners of shards, and whether gradients are summed by bucket. */
+/* Sets the owners of shards. */
 static void set_zero(struct plan *p, int stage, int group)
 {
     p->zero = p->kind == JOB_TRAIN && plan_sum_ranks(p) > 1 ? stage : 0;
     p->zero_group = p->zero && group ? group : plan_sum_ranks(p);
-    p->by_bucket = p->fused || p->zero >= 2;
+}
+
+/* Chooses the data that the plan offloads. Only a training has an optimizer. */
+static void set_offload(struct plan *p, bool activations, bool optimizer)
+{
+    p->offload.on = activations;
+    p->offload.optimizer = optimizer && p->kind == JOB_TRAIN;
+    p->by_bucket = p->fused || p->zero >= 2 || p->offload.optimizer;
+}
+
+static bool asks(const struct job_spec *s, enum offload_id which)
+{
+    return has_backward(s->kind) &&
+           (s->memory.offload == (int32_t)which || s->memory.offload == OFFLOAD_ALL);
 }
 
 static bool asks_pieces(const struct job_spec *s)
@@ -165,7 +178,7 @@ int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
     p->mlp_chunk = has_backward(p->kind) && asks_pieces(s) ? s->memory.mlp_chunk_tokens : 0;
-    p->offload.on = has_backward(p->kind) && s->memory.offload == OFFLOAD_ACTIVATIONS;
+    set_offload(p, asks(s, OFFLOAD_ACTIVATIONS), asks(s, OFFLOAD_OPTIMIZER));
     if (p->strategy == STRATEGY_AUTO) p->strategy = strategy_default(m, sp);
     if (sp == 1 && strategy_row(p->strategy)->over_ranks) p->strategy = STRATEGY_LOCAL;
     p->form = strategy_form_id(p->strategy, s->parallel.form);
@@ -371,8 +384,8 @@ static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *
     return place_ranks(spec, limit, p, e);
 }
 
-/* Tries the modes in order. Offloading is the last mode. With offloading, every value that may be
- * recomputed is recomputed, because it would take longer to copy the value. */
+/* Tries the modes in order. Offloading is the last mode. With activations offloaded, every value
+ * that may be recomputed is recomputed, because it would take longer to copy the value. */
 static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     const bool any = p->recompute == RECOMPUTE_AUTO;
@@ -381,11 +394,14 @@ static int place_first(const struct job_spec *spec, int64_t limit, struct plan *
     if (!spec->infer.batch && p->batch > 1) return place_batch(spec, limit, p, e);
     if (any) p->recompute = p->offload.on ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     if (place_modes(spec, limit, last, p, e)) return -1;
-    if (fits(p, limit) || !may_offload(spec, p)) return 0;
-    p->offload.on = true;
-    p->recompute = last;
-    p->mlp_chunk = asked;
-    return place_modes(spec, limit, last, p, e);
+    if (!may_offload(spec, p)) return 0;
+    for (int i = 0; !fits(p, limit) && i < (p->kind == JOB_TRAIN ? 3 : 1); i++) {
+        set_offload(p, i != 1, i >= 1); /* activations; the optimizer; both */
+        p->recompute = any && !p->offload.on ? RECOMPUTE_NONE : last;
+        p->mlp_chunk = asked;
+        if (place_modes(spec, limit, last, p, e)) return -1;
+    }
+    return 0;
 }
 
 static int make(const struct job_spec *asked, const struct job_spec *spec, int64_t memory_limit,

@@ -72,10 +72,12 @@ enum plan_id {
      * the first stage receives the part in this buffer. The last stage keeps the part in this
      * buffer if gradients are summed by bucket. */
     PLAN_GRAD_TIED,
-    PLAN_MASTER,   /* [n_shard] weights that the optimizer updates; for training in 16 bits */
-    PLAN_ADAM_M,   /* [n_shard] */
-    PLAN_ADAM_V,   /* [n_shard] */
-    PLAN_EMA,      /* [n_shard] moving average of the weights; for ema.decay */
+    PLAN_MASTER, /* [n_shard] weights that the optimizer updates; for training in 16 bits */
+    PLAN_ADAM_M, /* [n_shard] */
+    PLAN_ADAM_V, /* [n_shard] */
+    PLAN_EMA,    /* [n_shard] moving average of the weights; for ema.decay */
+    /* [arrays of the store, offload.piece]: used instead of the arrays if they are offloaded */
+    PLAN_UPDATE,
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients; for "ranks" */
     PLAN_X,        /* [T, C] act: residual streams (n_streams for each sequence that is kept) */
     PLAN_DX,       /* [T, C] act: gradients of the streams (n_dx) */
@@ -219,6 +221,16 @@ static inline void *plan_on_host(const struct plan_item *it, void *arena, void *
     return (char *)(it->in_host ? host : arena) + it->offset;
 }
 
+/* The arrays of a training that the store has if the optimizer is offloaded. Each has n_shard
+ * elements of fp32. AWAY_GRAD has n_trained elements if plan_adds_here() is true, and it does not
+ * exist if plan.fused is set. */
+enum away_array { AWAY_MASTER, AWAY_M, AWAY_V, AWAY_EMA, AWAY_GRAD, AWAY_N };
+
+/* Numbers of bytes that are copied to the store and back from it. */
+struct offload_count {
+    int64_t bytes_out, bytes_in;
+};
+
 /* The data that layers keep for the backward pass in a store outside the device's memory. The
  * store is the host's part. If the device has no memory of its own, the store is a file. Streams 0
  * .. L-1 use n_ring buffers cyclically: stream b is in buffer b modulo n_ring. The records of
@@ -231,7 +243,7 @@ static inline void *plan_on_host(const struct plan_item *it, void *arena, void *
  * and reads stream 0. Each sequence between its forward and its backward pass has its own buffers
  * and its own part of the store. */
 struct offload_plan {
-    bool on;
+    bool on; /* the data of layers are offloaded */
     /* numbers of buffers on the device for streams and for records; stream L has an additional
      * buffer */
     int n_ring, n_records;
@@ -245,6 +257,13 @@ struct offload_plan {
     /* size: bytes of the store; disk_size: bytes of the file, a multiple of PLAN_PAGE, if the
      * store is a file */
     int64_t size, disk_size;
+    /* The gradients and the state of the optimizer are in the store, after the activations
+     * (plan_place_away). Gradients are then summed by bucket, and the device has a window of
+     * `piece` elements of each array (PLAN_UPDATE), through which a bucket is updated. */
+    bool optimizer;
+    int64_t piece;
+    /* offset in the store, in bytes, of each array of enum away_array; -1 if there is none */
+    int64_t away_at[AWAY_N];
 };
 
 struct plan {
@@ -299,8 +318,8 @@ struct plan {
     /* number of ranks that share one set of shards; with zero 0, number of all ranks that sum
      * gradients */
     int zero_group;
-    /* Gradients are summed by bucket within the backward pass, and no rank has all gradients. This
-     * is set with zero 2 and 3, and whenever fused is set. */
+    /* The gradient of a bucket is complete and leaves its memory within the backward pass. This is
+     * set with zero 2 and 3, if the optimizer is offloaded, and whenever fused is set. */
     bool by_bucket;
     bool fused; /* each bucket is updated as soon as its gradient has been summed */
     bool ema;   /* a moving average of the weights is kept */
@@ -348,7 +367,7 @@ struct plan {
      * in time counts as well. Additional work of memory.recompute or memory.mlp_chunk_tokens does
      * not count. */
     double flops;
-    char reason[768]; /* reason why this strategy, layout and recompute mode were chosen */
+    char reason[832]; /* reason why this strategy, layout and recompute mode were chosen */
     /* ---- of the family's program ---- */
     struct extent extent;      /* sizes of this rank's sections */
     enum exchange_id exchange; /* never AUTO */
@@ -385,12 +404,21 @@ static inline struct axes_place plan_place(const struct plan *p, int rank)
     return axes_place(&a, rank);
 }
 
-/* plan_sums_each tells whether gradients are summed over ranks after each sequence.
+/* plan_adds_here tells whether each rank adds up its own gradients in the store, whose sum over the
+ * sequences is then summed over ranks once. This is the order of the additions that zero 0 and 1
+ * have if nothing is offloaded.
+ *
+ * plan_sums_each tells whether gradients are summed over ranks after each sequence.
  * plan_sums_in_step returns how often they are summed in a step. In a pipeline, the last stage
  * sends its part of a tied embedding's gradient to the first stage at each of these sums. */
+static inline bool plan_adds_here(const struct plan *p)
+{
+    return p->offload.optimizer && p->kind == JOB_TRAIN && p->zero < 2 && !p->rank_bits &&
+           !p->fused;
+}
 static inline bool plan_sums_each(const struct plan *p)
 {
-    return p->by_bucket || p->rank_bits;
+    return (p->by_bucket && !plan_adds_here(p)) || p->rank_bits;
 }
 static inline int64_t plan_sums_in_step(const struct plan *p)
 {
@@ -462,6 +490,26 @@ int64_t plan_stored_record(const struct model_shape *m, const struct plan *p, in
 /* Returns the bytes that are copied out in one forward and backward pass over T rows. As many
  * bytes are copied back. */
 int64_t plan_offloaded(const struct plan *p, int64_t T);
+/* Tells whether the plan has a store, for activations or for the optimizer. */
+static inline bool plan_stores(const struct plan *p)
+{
+    return p->offload.on || p->offload.optimizer;
+}
+/* Returns the value of memory.offload that this plan realizes. */
+static inline enum offload_id plan_offload_id(const struct plan *p)
+{
+    if (p->offload.optimizer) return p->offload.on ? OFFLOAD_ALL : OFFLOAD_OPTIMIZER;
+    return p->offload.on ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE;
+}
+/* Places the arrays of an offloaded optimizer in the store, from byte `at` on. Returns the end of
+ * the last one, or -1 if it would be at 2^62 or more. */
+int64_t plan_place_away(struct plan *p, int64_t at);
+/* Returns the elements of the window on the device, PLAN_UPDATE: as many arrays as the store has,
+ * of offload.piece elements each. Sets offload.piece. */
+int64_t plan_away_window(struct plan *p);
+/* Returns the bytes that rank `rank` copies for its gradients and its optimizer in a step. If
+ * `updates` is false, the step is skipped, and moments and weights are not copied. */
+struct offload_count plan_away_moves(const struct plan *p, int rank, bool updates);
 /* Tells whether the backward pass of section `in` reads weights, so that zero 3 has to fetch its
  * bucket again. The backward pass of an embedding alone reads no weights. */
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p);

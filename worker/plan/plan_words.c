@@ -70,8 +70,11 @@ static void add_pieces(struct sentence *w, const struct job_spec *s, const struc
 
 static void add_offload(struct sentence *w, const struct job_spec *s, const struct plan *p)
 {
-    if (!p->offload.on) return;
-    sentence_add(w, "; activations offloaded to %s: %s",
+    if (!plan_stores(p)) return;
+    sentence_add(w, "; %s offloaded to %s: %s",
+                 !p->offload.optimizer ? "activations"
+                 : p->offload.on       ? "activations and the optimizer"
+                                       : "the optimizer",
                  p->own_memory ? "the host's memory" : "memory.offload_dir",
                  s->memory.offload == OFFLOAD_AUTO ? "it would not fit with them" : "asked for");
 }

@@ -66,17 +66,17 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_end(w);
 }
 
-/* Writes the bytes that are offloaded in a step, in one direction. As many bytes are copied
- * back. */
+/* Writes the bytes of the store, and those that are copied to it and back from it in a step. */
 static void write_offload(struct jwrite *w, const struct plan *p)
 {
-    const int64_t bytes = plan_offloaded(p, p->T) * p->micro_batches;
+    const int64_t bytes = p->offload.on ? plan_offloaded(p, p->T) * p->micro_batches : 0;
+    const struct offload_count state = plan_away_moves(p, 0, true);
     jwrite_object(w, "offload");
-    jwrite_str(w, "what", "activations");
+    jwrite_str(w, "what", spec_field("memory.offload")->words[plan_offload_id(p)]);
     jwrite_str(w, "where", p->own_memory ? "host" : "disk");
     jwrite_int(w, "bytes", p->offload.size);
-    jwrite_int(w, "bytes_out", bytes);
-    jwrite_int(w, "bytes_in", bytes);
+    jwrite_int(w, "bytes_out", bytes + state.bytes_out);
+    jwrite_int(w, "bytes_in", bytes + state.bytes_in);
     jwrite_end(w);
 }
 
@@ -182,7 +182,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_double(&w, "flops", p->flops);
     jwrite_str(&w, "reason", p->reason);
     write_memory(&w, &spec->model.shape, p);
-    if (p->offload.on) write_offload(&w, p);
+    if (plan_stores(p)) write_offload(&w, p);
     write_comm(&w, p);
     if (p->n_ranks > 1) write_sent(&w, spec, p);
     jwrite_end(&w);

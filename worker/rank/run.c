@@ -171,7 +171,7 @@ static int open_memory(struct run *r, struct err *e)
     return 0;
 }
 
-/* Opens the memory or the file in which activations are stored until the backward pass. */
+/* Opens the memory or the file to which the job offloads. */
 static int open_offload(struct run *r, struct err *e)
 {
     const struct rank_args *a = r->args;
@@ -181,7 +181,7 @@ static int open_offload(struct run *r, struct err *e)
                                 .fd = -1,
                                 .n_tasks = &r->head->lastop[a->rank].n_tasks};
     const char *roots[RANK_ROOTS];
-    if (!r->plan.offload.on) return 0;
+    if (!plan_stores(&r->plan)) return 0;
     for (int i = 0; i < a->n_writable; i++) roots[i] = a->writable[i];
     if (!r->plan.own_memory) {
         const char *path = spec_text(r->spec, r->spec->memory.offload_dir);

@@ -16,7 +16,7 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     struct model *m = &t->model;
     if (read_sample(t, p, i, e)) return -1;
     plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
-    t->offloaded += plan_offloaded(t->plan, m->sp.shard.T);
+    train_offload_sample(t);
     if (train_meet_pairs(t, p->first + i, e)) return -1;
     p->n_tokens += m->batch.n_tokens;
     return model_pipe_forward(m, &m->batch, slot, e);
@@ -36,7 +36,7 @@ static int backward(void *arg, int64_t i, int slot, struct err *e)
     struct train *t = p->train;
     struct model *m = &t->model;
     double nll;
-    t->state.fresh = i == 0;
+    sharded_begin(&t->state, i == 0, i + 1 == t->plan->micro_batches);
     if (zero_goes_back(&t->plan->shards) && read_sample(t, p, i, e)) return -1;
     if (model_pipe_backward(m, &m->batch, slot, p->scale, &nll, e)) return -1;
     if (sharded_send_tied(&t->state, e)) return -1;

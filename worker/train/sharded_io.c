@@ -14,12 +14,37 @@ static struct zero_range meet(struct zero_range r, int64_t offset, int64_t n)
     return r;
 }
 
+static enum away_array array_of(enum sharded_array which)
+{
+    return which == SHARDED_WEIGHTS ? AWAY_MASTER
+           : which == SHARDED_M     ? AWAY_M
+           : which == SHARDED_V     ? AWAY_V
+           : which == SHARDED_EMA   ? AWAY_EMA
+                                    : AWAY_GRAD;
+}
+
+/* Writes a range of an array to the store. Weights are also the first moving average. */
+static void write_away(struct sharded_state *h, enum sharded_array which, int b,
+                       const struct zero_range *r, const float *x)
+{
+    const enum away_array to[] = {array_of(which),
+                                  which == SHARDED_WEIGHTS ? AWAY_EMA : array_of(which)};
+    for (int i = 0; i < (which == SHARDED_WEIGHTS ? 2 : 1); i++)
+        if (away_has(&h->away, to[i]))
+            away_write(&h->away, to[i], sharded_away_at(h, to[i], b, r->begin), x,
+                       r->end - r->begin);
+}
+
 static void write_bucket(struct sharded_state *h, enum sharded_array which, int b,
                          const struct zero_range *r, const float *x)
 {
     struct be *be = h->model->be;
     const int64_t n = r->end - r->begin, skip = r->begin - sharded_own_range(h, b).begin;
     const int64_t at = sharded_own_at(h, b) + skip;
+    if (h->away.store) {
+        write_away(h, which, b, r, x);
+        return;
+    }
     if (which != SHARDED_WEIGHTS) {
         host_copy_in(be, DT_F32,
                      (which == SHARDED_M   ? h->m
@@ -130,6 +155,13 @@ int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_
         if (which == SHARDED_WEIGHTS || which == SHARDED_EMA) read_frozen(h, b, offset, n, out);
         const struct zero_range r = meet(sharded_own_range(h, b), offset, n);
         if (r.begin == r.end) continue;
+        if (away_has(&h->away, array_of(which))) {
+            if (away_read(&h->away, array_of(which),
+                          sharded_away_at(h, array_of(which), b, r.begin), out + (r.begin - offset),
+                          r.end - r.begin, e))
+                return -1;
+            continue;
+        }
         const float *from = held(h, which, b) + (r.begin - sharded_own_range(h, b).begin);
         host_copy_out(be, DT_F32, from, out + (r.begin - offset), r.end - r.begin);
     }
@@ -144,6 +176,18 @@ static void random_part(struct sharded_state *h, int64_t seed, int64_t from, enu
                           tensor_of(dtype, to, 1, n, n));
 }
 
+/* Writes random weights to this rank's own part of an array of the store. */
+static void random_away(struct sharded_state *h, int64_t seed, int b, enum away_array which)
+{
+    struct zero_range left = sharded_own_range(h, b), piece;
+    while (away_has(&h->away, which) && sharded_next_piece(h, &left, &piece)) {
+        const int64_t n = piece.end - piece.begin;
+        random_part(h, seed, piece.begin, DT_F32, h->away.window[which], n);
+        away_leave(&h->away, which, sharded_away_at(h, which, b, piece.begin),
+                   h->away.window[which], n, NULL);
+    }
+}
+
 void sharded_random(struct sharded_state *h, int64_t seed)
 {
     const struct zero *z = &h->plan->shards;
@@ -156,6 +200,8 @@ void sharded_random(struct sharded_state *h, int64_t seed)
         const bool own = zero_owns(z, b);
         if (own && h->master) random_part(h, seed, r.begin, DT_F32, h->master + at, len);
         if (own && h->ema) random_part(h, seed, r.begin, DT_F32, h->ema + at, len);
+        if (own) random_away(h, seed, b, AWAY_MASTER);
+        if (own) random_away(h, seed, b, AWAY_EMA);
         if (h->plan->zero < 3) continue;
         random_part(h, seed, r.begin, dtype, sharded_params_of(h, sharded_params_at(h, b)), len);
         random_part(h, seed, rest.begin, dtype, sharded_params_of(h, sharded_frozen_at(h, b)),

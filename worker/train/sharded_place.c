@@ -90,3 +90,24 @@ struct optim_part sharded_part_of(const struct sharded_state *h, int b)
     x.g = sharded_gradient_of(h, b);
     return x;
 }
+
+int64_t sharded_away_at(const struct sharded_state *h, enum away_array which, int b, int64_t offset)
+{
+    const struct zero *z = &h->plan->shards;
+    const bool shifted = mutant_on(MUTANT_MOMENTS_SHIFTED) && h->plan->n_ranks > 1;
+    if (which == AWAY_GRAD && plan_adds_here(h->plan))
+        return zero_grad_local(z, b) + offset - zero_begin(z, b);
+    if (shifted && (which == AWAY_M || which == AWAY_V))
+        return offset - sharded_own_range(h, b).begin;
+    return sharded_own_at(h, b) + offset - sharded_own_range(h, b).begin;
+}
+
+bool sharded_next_piece(const struct sharded_state *h, struct zero_range *left,
+                        struct zero_range *piece)
+{
+    *piece = *left;
+    if (piece->end - piece->begin > h->plan->offload.piece)
+        piece->end = piece->begin + h->plan->offload.piece;
+    left->begin = piece->end;
+    return piece->begin < piece->end;
+}

@@ -29,5 +29,13 @@ char *sharded_own_params(const struct sharded_state *h, int b);
 const float *sharded_gradient_of(const struct sharded_state *h, int b);
 /* Returns the arrays of this rank's part of bucket b. */
 struct optim_part sharded_part_of(const struct sharded_state *h, int b);
+/* Returns the index, in an array of the store, of the element `offset` of bucket b. The element is
+ * this rank's own. */
+int64_t sharded_away_at(const struct sharded_state *h, enum away_array which, int b,
+                        int64_t offset);
+/* Cuts the first piece off a range, which then begins after it. Returns false if the range is
+ * empty. */
+bool sharded_next_piece(const struct sharded_state *h, struct zero_range *left,
+                        struct zero_range *piece);
 
 #endif

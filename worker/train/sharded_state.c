@@ -64,11 +64,12 @@ static struct tensor line(float *x, int64_t n)
     return tensor_f32(x, 1, n, n);
 }
 
-static void average(struct sharded_state *h, const struct optim_part *x)
+/* Adds the weights of a part to its moving average, which begins at `to`. */
+static void average(struct sharded_state *h, const struct optim_part *x, float *to)
 {
     const int64_t n = x->end - x->begin;
     const float d = (float)h->optim.spec->ema.decay;
-    const struct tensor ema = line(h->ema + sharded_own_at(h, x->bucket), n);
+    const struct tensor ema = line(to, n);
     if (n)
         h->model->be->ops->mix(
             h->model->be,
@@ -124,6 +125,7 @@ static int take_weights(struct sharded_state *h, struct err *e)
 int sharded_send_tied(struct sharded_state *h, struct err *e)
 {
     if (!borrows(h) || !h->plan->by_bucket) return 0;
+    if (plan_adds_here(h->plan) && !h->final) return 0;
     if (send_gradient(h, h->tied, e)) return -1;
     return h->plan->fused ? take_weights(h, e) : 0;
 }
@@ -143,6 +145,95 @@ static int join_tied(struct sharded_state *h, struct err *e)
     return take_gradient(h, own, e);
 }
 
+/* ---- an offloaded optimizer ------------------------------------------------------------------ */
+
+/* Copies all arrays of a part to their windows, or all but the gradient from the windows to the
+ * store. */
+static int move_part(struct sharded_state *h, const struct optim_part *x, bool out, struct err *e)
+{
+    struct away *a = &h->away;
+    const int64_t n = x->end - x->begin;
+    for (int i = 0; i < AWAY_N; i++) {
+        if (!away_has(a, i) || (out && i == AWAY_GRAD)) continue;
+        const int64_t at = sharded_away_at(h, i, x->bucket, x->begin);
+        if (out ? away_leave(a, i, at, a->window[i], n, e)
+                : away_bring(a, i, at, a->window[i], n, e))
+            return -1;
+    }
+    return 0;
+}
+
+/* Updates a part whose arrays are in the windows. */
+static void update_windows(struct sharded_state *h, struct optim_part *x,
+                           const struct optim_rate *r)
+{
+    float *const *w = h->away.window;
+    const int64_t skip = x->begin - sharded_own_range(h, x->bucket).begin;
+    char *params = sharded_own_params(h, x->bucket) + skip * dtype_size(h->model->dtype);
+    x->p = w[AWAY_MASTER] ? w[AWAY_MASTER] : (float *)params;
+    x->rounded = w[AWAY_MASTER] ? (uint16_t *)params : NULL;
+    x->m = w[AWAY_M];
+    x->v = w[AWAY_V];
+    x->g = w[AWAY_GRAD] ? w[AWAY_GRAD] : sharded_gradient_of(h, x->bucket) + skip;
+    optim_update(&h->optim, x, r);
+    if (w[AWAY_EMA]) average(h, x, w[AWAY_EMA]);
+}
+
+/* Updates this rank's own part of a bucket, piece by piece. */
+static int update_away(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
+{
+    struct zero_range left = sharded_own_range(h, b), piece;
+    while (sharded_next_piece(h, &left, &piece)) {
+        struct optim_part x = {.bucket = b, .begin = piece.begin, .end = piece.end};
+        if (move_part(h, &x, false, e)) return -1;
+        update_windows(h, &x, r);
+        if (move_part(h, &x, true, e)) return -1;
+    }
+    return 0;
+}
+
+/* Adds the sum of earlier samples to this rank's own part of a bucket, which begins at `own`. */
+static int add_earlier(struct sharded_state *h, int b, float *own, struct err *e)
+{
+    const struct zero_range all = sharded_own_range(h, b);
+    struct zero_range left = all, piece;
+    float *window = h->away.window[AWAY_GRAD];
+    while (sharded_next_piece(h, &left, &piece)) {
+        const int64_t n = piece.end - piece.begin,
+                      at = sharded_away_at(h, AWAY_GRAD, b, piece.begin);
+        if (away_bring(&h->away, AWAY_GRAD, at, window, n, e)) return -1;
+        if (!mutant_on(MUTANT_GRAD_LOST)) add(h, own + (piece.begin - all.begin), window, n);
+    }
+    return 0;
+}
+
+/* Lets this rank's own part of a bucket's gradient leave for the store. If it is the gradient of the
+ * step, computes its sums of squares first. */
+static int leave_own(struct sharded_state *h, int b, const float *own, struct err *e)
+{
+    const struct zero_range r = sharded_own_range(h, b);
+    const struct optim_part x = {.bucket = b, .begin = r.begin, .end = r.end, .g = own};
+    if (h->final) optim_sums(&h->optim, &x);
+    return away_leave(&h->away, AWAY_GRAD, sharded_away_at(h, AWAY_GRAD, b, r.begin), own,
+                      r.end - r.begin, e);
+}
+
+/* Fills the window of a bucket with the sum of the rank's own earlier gradients. */
+static int bucket_begin(void *arg, int b, struct err *e)
+{
+    struct sharded_state *h = arg;
+    const struct zero *z = &h->plan->shards;
+    float *x = model_bucket_gradient(h->model, b);
+    const int64_t n = zero_trained(z, b);
+    const bool first = h->fresh && !(b == 0 && h->joining);
+    if (plan_adds_here(h->plan) && !first &&
+        away_bring(&h->away, AWAY_GRAD, zero_grad_local(z, b), x, n, e))
+        return -1;
+    if (!plan_adds_here(h->plan) || first || mutant_on(MUTANT_GRAD_LOST))
+        h->model->be->ops->fill(h->model->be, x, n, 0);
+    return 0;
+}
+
 /* ---- a bucket is updated --------------------------------------------------------------------- */
 
 /* Applies weight decay to the frozen weights of a bucket. This is a fault on purpose
@@ -158,15 +249,22 @@ static void decay_frozen(struct sharded_state *h, int b)
     h->model->be->ops->mix(h->model->be, &(struct mix_args){.a = x, .y = x, .alpha = 0.999F});
 }
 
-static int bucket_update(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
+/* Updates this rank's own part of a bucket. */
+static void update_part(struct sharded_state *h, int b, const struct optim_rate *r)
 {
     const struct optim_part x = sharded_part_of(h, b);
-    decay_frozen(h, b);
-    if (!zero_trained(&h->plan->shards, b)) return 0;
     if (r) optim_update(&h->optim, &x, r);
     bool moves = r && h->ema;
     moves |= h->ema && mutant_on(MUTANT_EMA_SKIPPED);
-    if (moves) average(h, &x);
+    if (moves) average(h, &x, h->ema + sharded_own_at(h, b));
+}
+
+static int bucket_update(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
+{
+    decay_frozen(h, b);
+    if (!zero_trained(&h->plan->shards, b)) return 0;
+    if (!h->away.store) update_part(h, b, r);
+    if (h->away.store && r && update_away(h, b, r, e)) return -1;
     if (lends(h, b) && pass_weights(h, e)) return -1;
     return bucket_publish(h, b, e);
 }
@@ -191,6 +289,26 @@ static void bucket_keep(struct sharded_state *h, int b, const float *own)
         add(h, to, own, n);
 }
 
+/* Takes the gradient x of a bucket to which a rank adds its samples. After the last sample, sums it
+ * over ranks. */
+static int reduce_here(struct sharded_state *h, int b, bool last, float *x, struct err *e)
+{
+    const struct zero *z = &h->plan->shards;
+    const struct zero_range r = sharded_own_range(h, b);
+    float *own = x + (r.begin - zero_begin(z, b));
+    if (b == 0) h->joining = !last && h->plan->pp == 1;
+    if (!h->final || (b == 0 && h->joining))
+        return away_leave(&h->away, AWAY_GRAD, zero_grad_local(z, b), x, zero_trained(z, b), e);
+    if (bucket_sum(h, b, x, e)) return -1;
+    if (!last) {
+        if (r.begin < r.end)
+            h->model->be->ops->copy(h->model->be, h->tied, own, (r.end - r.begin) * 4);
+        return 0;
+    }
+    if (lends(h, b) && take_gradient(h, own, e)) return -1;
+    return leave_own(h, b, own, e);
+}
+
 /* Sums a bucket and, when fused, updates its weights. If gradients are summed by bucket,
  * model->grad is a window, and the gradient of bucket b in it is complete for this sample. */
 static int bucket_reduce(void *arg, int b, bool last, struct err *e)
@@ -200,6 +318,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
     const struct zero_range r = sharded_own_range(h, b);
     float *x = model_bucket_gradient(h->model, b), *own = x + (r.begin - zero_begin(z, b));
     const int64_t n = r.end - r.begin;
+    if (plan_adds_here(h->plan)) return reduce_here(h, b, last, x, e);
     if (bucket_sum(h, b, x, e)) return -1;
     if (!last) {
         if (n) h->model->be->ops->copy(h->model->be, h->tied, own, n * 4);
@@ -207,6 +326,8 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
     }
     if (lends(h, b) && take_gradient(h, own, e)) return -1;
     if (b == 0 && h->tied && !lends(h, b)) add(h, own, h->tied, n);
+    if (away_has(&h->away, AWAY_GRAD))
+        return (!h->fresh && add_earlier(h, b, own, e)) || leave_own(h, b, own, e) ? -1 : 0;
     if (!h->plan->fused) {
         bucket_keep(h, b, own);
         return 0;
@@ -269,7 +390,7 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
         const int64_t *cut = z->unit_cut[zero_kind(z, b)];
         double *sums = h->optim.partial + zero_first_unit(z, b);
         const struct optim_part x = sharded_part_of(h, b);
-        if (!h->plan->fused) optim_sums(&h->optim, &x);
+        if (!h->plan->fused && !h->away.store) optim_sums(&h->optim, &x);
         mark_place(h, b);
         if (!sharded_whole(h) &&
             comm_all_gather(h->model->group, PURPOSE_GRAD, sums + cut[h->model->place], sums, cut,
@@ -320,5 +441,10 @@ void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct m
     h->optim = (struct optim){.spec = spec, .plan = p, .be = m->be, .tensor_rank = m->tensor_rank};
     h->optim.partial = take(h, PLAN_SUMSQ, -1);
     h->optim.mirror = plan_on_host(&p->item[PLAN_SUMSQ], m->arena, m->host);
-    m->buckets = (struct model_buckets){bucket_fetch, bucket_reduce, h};
+    away_init(&h->away, m);
+    m->buckets = (struct model_buckets){.fetch = bucket_fetch,
+                                        .reduce = bucket_reduce,
+                                        .arg = h,
+                                        .begin = away_has(&h->away, AWAY_GRAD) ? bucket_begin
+                                                                               : NULL};
 }

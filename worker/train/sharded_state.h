@@ -24,6 +24,13 @@
  * the rank that has the same place in the first stage. It stores these weights as it stores its
  * own weights.
  *
+ * If the optimizer is offloaded (away.h), the gradient of a bucket leaves the device when its
+ * backward pass ends. A rank that adds up its own gradients (plan_adds_here) gets the sum of its
+ * earlier samples back before the backward pass adds to it, and sums over ranks after the last
+ * sample. Otherwise the sum over ranks of each sample is added to that of the earlier ones. The sums
+ * of squares are computed before the last sample's gradient leaves. The update then brings one piece
+ * after another back with its state.
+ *
  * If plan.fused is set, a bucket is updated as soon as it has been summed.
  *
  * With ema.decay d, every update also computes, in fp32 for the rank's own shard,
@@ -35,6 +42,7 @@
 #include "worker/model/model.h"
 #include "worker/model/tied.h"
 #include "worker/plan/slice.h"
+#include "worker/train/away.h"
 #include "worker/train/optim.h"
 
 /* The arrays of a training. Each array is flat and has the order of param_list. */
@@ -45,16 +53,20 @@ struct sharded_state {
     struct model *model;
     struct optim optim;
     int rank; /* index among all ranks */
-    /* [n_shard]; master is NULL in fp32, because model->params is updated */
+    /* [n_shard]; master is NULL in fp32, because model->params is updated. If the optimizer is
+     * offloaded, `away` has these arrays and the gradient, and the pointers are NULL. */
     float *master, *m, *v;
-    float *ema;  /* [n_shard] moving average of the weights; NULL if none is kept */
+    float *ema; /* [n_shard] moving average of the weights; NULL if none is kept */
+    struct away away;
     float *acc;  /* [n_shard] gradient of the step; NULL if model->grad itself is
                   * used */
     float *tied; /* PLAN_GRAD_TIED: the head's part of the gradient of the embedding */
     /* fused: the learning rate of the updates, set before the step begins */
     struct optim_rate rate;
-    bool skip;                  /* fused: the next step changes nothing */
-    bool fresh;                 /* set until the first sums of a step; these overwrite acc */
+    bool skip;         /* fused: the next step changes nothing */
+    bool fresh, final; /* the sample is the first, or the last, of the rank in a step */
+    /* offloaded: the head has added its part to the embedding's gradient of this sample */
+    bool joining;
     struct tied_sends sends;    /* messages that send `tied` to the first stage */
     struct slice_cursor slices; /* rank 0: places of elements of files (worker/ckpt/scatter.h) */
     int64_t
@@ -64,6 +76,14 @@ struct sharded_state {
 /* Places the arrays and sets the model's callbacks for buckets. h must not be moved in memory
  * afterwards. */
 void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct model *m, int rank);
+
+/* Call it before the passes of each sample. Tells whether the sample is the first, and whether it
+ * is the last, of this rank in a step. */
+static inline void sharded_begin(struct sharded_state *h, bool first, bool last)
+{
+    h->fresh = first;
+    h->final = last;
+}
 
 /* Under zero 0 and 1, sums the complete model->grad over ranks. If gradients are summed by bucket,
  * this function does nothing, because the model's callbacks have summed each bucket already.

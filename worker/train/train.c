@@ -188,6 +188,22 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
     return train_sum_sample(t, nll, e);
 }
 
+void train_offload_sample(struct train *t)
+{
+    const int64_t bytes = plan_offloaded(t->plan, t->model.sp.shard.T);
+    t->offloaded.bytes_out += bytes;
+    t->offloaded.bytes_in += bytes;
+}
+
+/* Counts the bytes that this step has to copy for its gradients and its optimizer. */
+static void offload_state(struct train *t)
+{
+    const bool updates = t->plan->fused ? !t->state.skip : t->verdict == GUARD_ACCEPT;
+    const struct offload_count c = plan_away_moves(t->plan, t->state.rank, updates);
+    t->offloaded.bytes_out += c.bytes_out;
+    t->offloaded.bytes_in += c.bytes_in;
+}
+
 int train_meet_pairs(struct train *t, int64_t sample, struct err *e)
 {
     if (!t->plan->pairs || !pipe_last(&t->plan->pipe)) return 0;
@@ -206,7 +222,7 @@ static int gradient(struct train *t, int64_t sample, float scale, double *nll, s
     if (t->source.batch(t->source.arg, &m->sp.shard, sample, &m->batch, e)) return -1;
     plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
     if (train_meet_pairs(t, sample, e)) return -1;
-    t->offloaded += plan_offloaded(t->plan, m->sp.shard.T);
+    train_offload_sample(t);
     return model_grad(m, &m->batch, scale, nll, e);
 }
 
@@ -244,7 +260,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     if (t->plan->pp > 1) return accumulate_stages(t, own, scale, sum, e);
     for (int64_t i = 0; i < n; i++) {
         double nll;
-        t->state.fresh = i == 0;
+        sharded_begin(&t->state, i == 0, i + 1 == n);
         if (gradient(t, own + i, scale, &nll, e)) return -1;
         if (bits && fold_sample(t, &nll, e)) return -1;
         train_add_sample(t, nll, sum->value);
@@ -268,7 +284,7 @@ _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "co
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;
-    out->ledger_ok = offload_moved(m->offload, t->offloaded);
+    out->ledger_ok = offload_moved(m->offload, &t->offloaded);
     t->asked = t->ask;
     t->asked_leave = t->ask_leave;
     if (!m->job) return 0;
@@ -442,7 +458,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
         comm_where(comm)->step = t->step + 1;
     }
     offload_reset(t->model.offload);
-    t->offloaded = 0;
+    t->offloaded = (struct offload_count){0, 0};
     t->state.rate = rate_of(t, 1);
     t->scale_was = scale_of(t->spec, &t->scale);
     if (count_targets(t, &sum, e)) return -1;
@@ -464,6 +480,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     if (t->verdict == GUARD_FAIL) return not_finite(t, out, e);
     const struct optim_rate rate = rate_of(t, optim_clip(t->spec, out->grad_norm) / t->scale_was);
     if (sharded_update(&t->state, t->verdict == GUARD_ACCEPT ? &rate : NULL, e)) return -1;
+    offload_state(t);
     if (compare_ledger(t, out, e)) return -1;
     t->step++;
     report(t, start_us, out);

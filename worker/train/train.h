@@ -104,8 +104,9 @@ struct train {
     /* Counts that are expected for this step. They are smaller than `want` if borders of documents
      * make some messages unnecessary. */
     struct comm_count now[PURPOSE_N];
-    /* bytes that this step is expected to offload, by plan_offloaded() */
-    int64_t offloaded;
+    /* bytes that this step is expected to copy to the store and back, by plan_offloaded() and
+     * plan_away_moves() */
+    struct offload_count offloaded;
     /* A rank sets its `ask` to ask for a save. After the next step, `asked` is set on every
      * rank. */
     bool ask, asked;
@@ -133,9 +134,11 @@ int train_init(struct train *t, const struct train_options *o, struct err *e);
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
 /* Inside worker/train. train_meet_pairs counts the messages of a sample's pairs among the expected
- * messages. train_add_sample adds the sums of a sample to those of the step; the loss is nll.
+ * messages. train_offload_sample
+ * counts the bytes of its activations that are offloaded. train_add_sample adds the sums of a sample to those of the step; the loss is nll.
  * train_sum_sample sums a sample's sums over ranks, and train_sum_values those of a step. */
 int train_meet_pairs(struct train *t, int64_t sample, struct err *e);
+void train_offload_sample(struct train *t);
 void train_add_sample(const struct train *t, double nll, double value[PREFER_VALUES]);
 int train_sum_sample(struct train *t, double *nll, struct err *e);
 int train_sum_values(struct train *t, double value[PREFER_VALUES], struct err *e);

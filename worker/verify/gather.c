@@ -228,7 +228,8 @@ void gather_begin(struct gathered *w, struct model *m, float *grad, int64_t n)
     if (tied->name) model_note_placed(m, tied, tied->size);
     if (!m->plan->by_bucket && !in_parts(m)) return;
     if (grad) m->be->ops->fill(m->be, grad, n, 0);
-    if (m->plan->by_bucket) m->buckets = (struct model_buckets){fetch, reduce, w};
+    if (m->plan->by_bucket)
+        m->buckets = (struct model_buckets){.fetch = fetch, .reduce = reduce, .arg = w};
 }
 
 void gather_end(struct gathered *w)

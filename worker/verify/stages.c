@@ -150,8 +150,9 @@ static int compare_ledger(struct stages *s, struct err *e)
     volume_add(all, s->chose, 1);
     volume_add(all, s->p->pairs.moved, 1);
     volume_add(&s->want[PURPOSE_TENSOR], s->logits.rows, 1);
+    const struct offload_count stored = {s->offloaded, s->offloaded};
     v->ledger_equal = ledger_equals(comm_ledger(m->job), s->want, 0) &&
-                      offload_moved(m->offload, s->offloaded) && s->p->pairs.ledger_equal;
+                      offload_moved(m->offload, &stored) && s->p->pairs.ledger_equal;
     if (proof_agree(m->job, m, v, e)) return -1;
     v->ledger_equal &= ledger_equal(&comm_ledger(m->job)[PURPOSE_CONTROL], &agreed);
     return proof_agree(m->job, m, v, e);

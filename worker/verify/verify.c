@@ -109,8 +109,9 @@ static int run_ranks(const struct proof *p, struct gathered *w, struct err *e)
     v->loss_p = nll / (double)(n * n_copies);
     want[PURPOSE_CONTROL] = (struct comm_count){0};
     want[PURPOSE_VERIFY] = w->moved;
-    v->ledger_equal = p->pairs.ledger_equal &&
-                      offload_moved(m->offload, plan_offloaded(m->plan, m->sp.shard.T)) &&
+    const int64_t bytes = plan_offloaded(m->plan, m->sp.shard.T);
+    const struct offload_count stored = {bytes, bytes};
+    v->ledger_equal = p->pairs.ledger_equal && offload_moved(m->offload, &stored) &&
                       (!m->all || ledger_equals(comm_ledger(m->all), want, 0));
     return proof_agree(m->all, m, v, e);
 }
