@@ -205,6 +205,7 @@ struct late {
         int64_t size;
         int mark;
     } queue[BE_COPIES];
+    bool made[BE_COPIES]; /* a copy with this mark was made */
     int n, n_awaited;
 };
 static struct late late[JOB_MAX_RANKS];
@@ -230,9 +231,14 @@ static void late_await(struct be *be, int mark)
     struct late *l = late_of(be);
     int n = 0;
     while (n < l->n && l->queue[n].mark != mark) n++;
-    CHECK(n < l->n);
-    for (int i = 0; i <= n && i < l->n; i++)
+    if (n == l->n) { /* the copy was made before a later one that was awaited */
+        CHECK(l->made[mark]);
+        return;
+    }
+    for (int i = 0; i <= n; i++) {
         l->own->copy_beside(be, l->queue[i].dst, l->queue[i].src, l->queue[i].size, mark);
+        l->made[l->queue[i].mark] = true;
+    }
     l->own->copy_await(be, mark);
     for (int i = n + 1; i < l->n; i++) l->queue[i - n - 1] = l->queue[i];
     l->n -= n + 1;

@@ -149,30 +149,48 @@ static void test_kill_and_resume(void)
     free(o);
 }
 
-/* Checks trainings whose optimizer is offloaded, one of which is killed and resumed with another
- * value of the field. */
+/* Makes a training whose gradients are sharded as `zero` says. */
+static struct order *order_of(const char *name, enum offload_id offload, int zero)
+{
+    struct order *o = make_order(name, offload);
+    o->spec.parallel.zero = zero;
+    o->spec.model.shape.tied = zero == 0;
+    return o;
+}
+
+/* Checks trainings whose optimizer is offloaded, which are killed and resumed with another value of
+ * the field. */
 static void test_optimizer(void)
 {
-    char buf[80];
-    static const enum offload_id first[] = {OFFLOAD_OPTIMIZER, OFFLOAD_ALL, OFFLOAD_NONE};
-    static const enum offload_id then[] = {OFFLOAD_ALL, OFFLOAD_NONE, OFFLOAD_OPTIMIZER};
-    for (int i = 0; i < 3; i++) {
-        char name[24];
-        snprintf(name, sizeof name, "state%d", i);
-        struct order *o = make_order(name, first[i]);
+    static const struct {
+        enum offload_id first, then;
+        int zero;
+    } all[] = {{OFFLOAD_OPTIMIZER, OFFLOAD_ALL, 0},
+               {OFFLOAD_ALL, OFFLOAD_NONE, 1},
+               {OFFLOAD_NONE, OFFLOAD_OPTIMIZER, 3}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char name[24], kept[80] = "", buf[80];
+        snprintf(name, sizeof name, "whole%zu", i);
+        struct order *o = order_of(name, OFFLOAD_NONE, all[i].zero);
+        if (run_ok(o)) text(g.result, "weights_sha256", kept, sizeof kept);
+        free(o);
+        snprintf(name, sizeof name, "state%zu", i);
+        o = order_of(name, all[i].first, all[i].zero);
         start(o);
         g.kill_rank = 1;
         gang_run(&g);
         CHECK(g.n_steps >= 3 && g.n_steps < STEPS && !g.result[0] && entries(spill) == 0);
         free(o);
-        o = make_order(name, then[i]);
+        o = order_of(name, all[i].then, all[i].zero);
         o->args.epoch = 2;
         if (run_ok(o)) {
-            CHECK_STR(text(g.result, "weights_sha256", buf, sizeof buf), kept_sha);
+            CHECK_STR(text(g.result, "weights_sha256", buf, sizeof buf), kept);
             CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
             CHECK(g.n_steps > 0 && g.step[0].step > 3);
-            CHECK(!strstr(g.result, "\"offload\":{") == (then[i] == OFFLOAD_NONE));
+            CHECK(!strstr(g.result, "\"offload\":{") == (all[i].then == OFFLOAD_NONE));
         }
+        for (int k = 0; k < g.n_steps; k++)
+            CHECK(g.step[k].ledger_ok && g.step[k].memory_high == g.step[k].memory_planned);
         free(o);
     }
 }
