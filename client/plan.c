@@ -168,13 +168,15 @@ static void print_outlook(const struct cli *c, const struct jv *p)
 static void print_plan(const struct cli *c, const struct jv *p)
 {
     char number[TEXT_SHORT], a[64], b[64], why[512];
-    printf("%s: %lld ranks x %lld threads, strategy %s, layout %s\n",
-           text_safe(why, sizeof why, jv_str(p, "kind", "job")), (long long)jv_int(p, "ranks", 0),
-           (long long)jv_int(p, "threads", 0), text_safe(a, sizeof a, jv_str(p, "strategy", "?")),
-           text_safe(b, sizeof b, jv_str(p, "layout", "?")));
-    printf("  %s\n", text_safe(why, sizeof why, jv_str(p, "reason", "")));
+    const bool runs = jv_get(p, "seq_len"); /* a merge runs no model */
+    printf("%s: %lld ranks x %lld threads", text_safe(why, sizeof why, jv_str(p, "kind", "job")),
+           (long long)jv_int(p, "ranks", 0), (long long)jv_int(p, "threads", 0));
+    if (runs)
+        printf(", strategy %s, layout %s", text_safe(a, sizeof a, jv_str(p, "strategy", "?")),
+               text_safe(b, sizeof b, jv_str(p, "layout", "?")));
+    printf("\n  %s\n", text_safe(why, sizeof why, jv_str(p, "reason", "")));
     printf("  %s parameters", text_count(number, jv_num(p, "parameters", 0)));
-    if (!jv_get(p, "seq_len")) { /* a merge */
+    if (!runs) {
         printf(", %.3g GFLOP\n", jv_num(p, "flops", 0) / 1e9);
         print_memory(p);
         return;
