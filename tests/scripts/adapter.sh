@@ -206,7 +206,7 @@ check "leaves nothing" test -z "$(find "$STATE" -path "*/jobs/$wrong/*" -name '*
 refuse "it has no adapter to pull" 3 'no such part: hf is one' seqctl pull "$job" "$T/none" --part adapter
 
 refuse "no merge without an adapter" 1 'set adapter.type' seqctl submit base.json --set checkpoint.merge=true
-refuse "nor of blocks" 1 'leave one of them out' seqctl submit adapt.json --set checkpoint.merge=true --set model.weights=int8 --set parallel.zero=0
+refuse "nor of blocks" 1 'leave checkpoint.merge out, and merge the adapter by seqctl merge' seqctl submit adapt.json --set checkpoint.merge=true --set model.weights=int8 --set parallel.zero=0
 
 # ---- whole modules -------------------------------------------------------------------------------
 spec train "\"model\": {\"path\": \"job:$base\"}, $text, \"train\": {\"steps\": 12, \"global_batch\": 2},

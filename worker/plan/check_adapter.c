@@ -264,7 +264,8 @@ static int check_beside(const struct job_spec *s, struct err *e)
     if (s->checkpoint.merge && s->model.weights != WEIGHTS_MODEL)
         return err_field(e, ERR_UNSUPPORTED, "checkpoint.merge",
                          "checkpoint.merge with model.weights \"%s\": a base in blocks is not "
-                         "merged in this version: leave one of them out",
+                         "merged while it is trained: leave checkpoint.merge out, and merge the "
+                         "adapter by seqctl merge when it is trained",
                          spec_weights_words[s->model.weights]);
     if (infers && !s->model.adapter)
         return err_field(e, ERR_INVALID, "model.adapter",
