@@ -102,7 +102,7 @@ static void test_merge(void)
 {
     static const enum st_dtype types[PRECISION_N] = {ST_F32, ST_BF16, ST_F16};
     for (int p = 0; p < PRECISION_N; p++) {
-        char name[16], hf[1300], digest[80], said[80];
+        char name[24], hf[1300], digest[80], said[80];
         snprintf(name, sizeof name, "merge%d", p);
         struct order *o = make_order(name);
         o->spec.precision.params = p;
