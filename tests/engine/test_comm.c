@@ -228,8 +228,10 @@ static void run_pattern(pattern *p, int P, uint64_t seed, int64_t delay_max_us)
 
 static void run_pattern_everywhere(pattern *p)
 {
+    static int turn;
     for (int i = 1; i < N_DEGREES; i++)
-        for (uint64_t seed = 0; seed < 3; seed++) run_pattern(p, degrees[i], seed, seed ? 300 : 0);
+        for (uint64_t seed = 0; seed < 3; seed++, turn++)
+            if (!small_leaves(turn, 4)) run_pattern(p, degrees[i], seed, seed ? 300 : 0);
 }
 
 static void test_ring_two_channels(void)

@@ -152,12 +152,14 @@ static bool takes(const struct way *w, int P)
 
 static void check_setting(const struct setting *t)
 {
+    static int turn; /* counts settings, so that the short form has other ways in each of them */
     for (int i = 0; i < n_ways; i++) {
         const struct way *w = &ways[i];
         const int more = w->rank_bits || !strategy_row(w->strategy)->zigzag ? 4 : 3;
-        check_way(w, t, 2);
-        if (takes(w, more)) check_way(w, t, more);
+        if (!small_leaves(turn + 2 * i, 3)) check_way(w, t, 2);
+        if (takes(w, more) && !small_leaves(turn + 2 * i + 1, 3)) check_way(w, t, more);
     }
+    turn++;
 }
 
 static void test_one_document(void)

@@ -300,7 +300,7 @@ static uint32_t planned(const struct job *j)
     return mask;
 }
 
-static int n_faults; /* the number of faults found in all jobs */
+static int n_faults, n_jobs; /* the numbers of faults found in all jobs, and of jobs */
 
 static void check(struct job *j)
 {
@@ -313,7 +313,7 @@ static void check(struct job *j)
     CHECK_MSG(!j->n_hidden, "%s of %s: %lld messages that are not planned", kind_names[j->kind],
               j->way->name, (long long)j->n_hidden);
     for (int i = 0; i < PURPOSE_N; i++) {
-        if (!(moved >> i & 1)) continue;
+        if (!(moved >> i & 1) || small_leaves(i + n_jobs, 2)) continue;
         j->hidden = 1u << i;
         go(j);
         CHECK_MSG(j->n_hidden > 0 && !j->equal, "%s of %s on %d x %d: %lld messages of %s missed",
@@ -321,6 +321,7 @@ static void check(struct job *j)
                   purpose_name(i));
         n_faults++;
     }
+    n_jobs++;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -426,7 +427,7 @@ int main(void)
     RUN(test_switches);
     RUN(test_rings);
     RUN(test_stages);
-    CHECK(n_faults > 100);
+    CHECK(n_faults > (small_tests() && !SANITIZED ? 50 : 100));
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("ledger");
 }

@@ -192,6 +192,7 @@ static void test_products(void)
     } ways[] = {{"s1", 1, 1, 1, 1, 0},   {"s4", 4, 1, 1, 1, 1},   {"d2z3", 1, 2, 1, 1, 3},
                 {"s2p2", 2, 1, 2, 1, 1}, {"s1t2", 1, 1, 1, 2, 0}, {"d2p2t2", 1, 2, 2, 2, 2}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (small_leaves((int64_t)i + 1, 2)) continue;
         struct order *o = make_order(ways[i].sp, ways[i].name);
         struct course c = {0};
         o->spec.parallel.dp = ways[i].dp;

@@ -36,7 +36,7 @@ static void test_goldens(void)
         struct lm_golden g;
         lm_open(&g, lm_names[i]);
         for (int P = 1; P <= 4 && family_mlps(&g.m).dense; P++) {
-            if (small_leaves(P + i / 2, 2)) continue;
+            if (small_leaves(P + i / 2, 4)) continue;
             golden(&g, P, chunks[(P + i) % 4], (enum recompute_id)(RECOMPUTE_NONE + (P + i) % 3));
         }
         lm_close(&g);
@@ -139,7 +139,7 @@ static void test_beside_whole(void)
         for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
             spec_of(names[i], (enum precision_id)precision);
             for (int P = 1; P <= 4; P++) {
-                if (small_leaves(i + precision + 2 * P, 3)) continue;
+                if (small_leaves(i + precision + 2 * P, 5)) continue;
                 beside(names[i], (struct way){.P = P,
                                               .zero = (P + i) % 4,
                                               .chunk = chunks[(P + i / 2) % 3],
