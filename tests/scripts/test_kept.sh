@@ -17,7 +17,7 @@ export XDG_CACHE_HOME=$T/cache
 unset FRESH UNSTABLE SEQD_TEST_SMALL SEQD_TEST_DEVICE
 
 # Every line "tests: needs" names what there is, or what the Makefile builds.
-for t in tests/*/test_*.c tests/*/check_*.c tests/scripts/*.sh; do
+for t in $(grep -l 'tests: needs ' tests/*/test_*.c tests/*/check_*.c) tests/scripts/*.sh; do
     case $t in *.c) t=$(basename "$t" .c) ;; esac
     tests/kept.sh needs release "$t" 2>&1 >/dev/null | sed -nE 's/.* needs ([^ ]+): it is not in .*/\1/p'
 done | sort -u | while read -r word; do
