@@ -14,9 +14,12 @@ enum adapter_said {
 /* Modules that are trained whole beside adapters (adapter.modules_to_save). */
 enum adapter_saves { ADAPTER_SAVES_EMBEDDING = 1, ADAPTER_SAVES_HEAD = 2 };
 
-#define ADAPTER_RANK     8  /* the rank of adapters whose rank is not given */
-#define SPEC_TARGETS     32 /* adapter.targets */
-#define SPEC_SAVED       2  /* adapter.modules_to_save */
-#define SPEC_TARGET_SIZE 64 /* bytes of a name, with its NUL; names of weights are shorter */
+#define ADAPTER_RANK     8    /* the rank of adapters whose rank is not given */
+#define SPEC_TARGETS     32   /* adapter.targets */
+#define SPEC_SAVED       2    /* adapter.modules_to_save */
+#define SPEC_TARGET_SIZE 64   /* bytes of a name, with its NUL; names of weights are shorter */
+#define SPEC_ADAPTERS    8    /* model.adapters */
+#define ADAPTER_BASE     (-1) /* in the place of an adapter's index, the model without one */
+#define SPEC_ADAPTER     65   /* bytes of a name in model.adapters, with its NUL */
 
 #endif

@@ -127,6 +127,21 @@ struct shape_adapter {
     uint64_t on[FREEZE_KINDS][FREEZE_WORDS];
 };
 
+/* The adapters of a job that has several (model.adapters), each with products and a rank of its
+ * own. A sequence is computed with one of them, or with none. */
+#define SHAPE_ADAPTERS 8
+#define SHAPE_PRODUCTS 64 /* largest number of products of a layer that can have an adapter */
+struct shape_choice {
+    int32_t rank, rslora;
+    double alpha, scale; /* as in struct shape_adapter */
+    /* Bit n is the nth product, among the products of the layer that can have an adapter. */
+    uint64_t on[FREEZE_KINDS];
+};
+struct shape_adapters {
+    int32_t n; /* 0 means that `adapter` of the model has the only adapter, if there is one */
+    struct shape_choice of[SHAPE_ADAPTERS];
+};
+
 /* The sizes of a model, which are all that the arithmetic of plans needs. */
 struct model_shape {
     int32_t family;     /* enum model_family (worker/family) */
@@ -221,7 +236,14 @@ struct model_shape {
     struct shape_freeze freeze;
     /* from the fields `adapter` of a job; not a property of the model */
     struct shape_adapter adapter;
+    /* from model.adapters of a job, whose `adapter` then has the rank 0 */
+    struct shape_adapters adapters;
 };
+
+static inline bool shape_adapts(const struct model_shape *m)
+{
+    return m->adapter.rank > 0 || m->adapters.n > 0;
+}
 
 static inline bool freeze_has(const uint64_t frozen[FREEZE_WORDS], int i)
 {

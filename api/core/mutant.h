@@ -87,6 +87,7 @@ enum mutant_id {
     MUTANT_Z_LOSS_LOST,
     MUTANT_ADAPTER_ALPHA,  /* the factor of adapters is 1 */
     MUTANT_ADAPTER_OTHER,  /* joined products all use the first one's A */
+    MUTANT_ADAPTER_ROW,    /* a decoded row has the adapter of the next row */
     MUTANT_SAVED_FROZEN,   /* modules that are trained whole beside adapters are not updated */
     MUTANT_SAVED_RATE,     /* these modules have the rate of the adapters */
     MUTANT_DROPOUT_SAME,   /* every step uses the dropout of the first step */

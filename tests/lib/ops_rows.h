@@ -162,7 +162,7 @@ static inline void write_adapt(struct env *t)
                         .in = {a, x},
                         .w = w,
                         .n_w = 4,
-                        .u.adapt = {.rank = 3, .scale = 0.7f, .n = 2, .col = {1, 4}}},
+                        .u.adapt = {.rank = 3, .n = 2, .part = {{1, 0.7f, 0}, {4, 0.7f, 0}}}},
            ROWS_T, 10);
 }
 
@@ -189,12 +189,12 @@ static inline void loop_adapt(const struct env *t)
         for (int64_t i = 0; i < T; i++)
             for (int64_t k = 0; k < R; k++) {
                 const double *A = weight_at(t, 2 * part) + k * K, *B = weight_at(t, 2 * part + 1);
+                const struct adapt_place *at = &t->op.u.adapt.part[part];
                 const int64_t n = t->p.weight[2 * part + 1].rows;
                 double u = 0;
                 for (int64_t c = 0; c < K; c++) u += adapt_input(t, i, c, part) * A[c];
                 for (int64_t c = 0; c < n; c++)
-                    out(t)[i * C + t->op.u.adapt.col[part] + c] += (double)t->op.u.adapt.scale * u *
-                                                                   B[c * R + k];
+                    out(t)[i * C + at->col + c] += (double)at->scale * u * B[c * R + k];
             }
 }
 

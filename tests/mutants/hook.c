@@ -68,6 +68,7 @@ const char *const mutant_names[] = {
     [MUTANT_FACTOR_SHIFTED] = "factor_shifted",
     [MUTANT_ADAPTER_ALPHA] = "adapter_alpha",
     [MUTANT_ADAPTER_OTHER] = "adapter_other",
+    [MUTANT_ADAPTER_ROW] = "adapter_row",
     [MUTANT_SAVED_FROZEN] = "saved_frozen",
     [MUTANT_SAVED_RATE] = "saved_rate",
     [MUTANT_DROPOUT_SAME] = "dropout_same",

@@ -157,11 +157,30 @@ static void freeze_layers(const struct model_shape *m, struct family *f)
 static void adapt_layers(const struct shape_adapter *a, struct family *f)
 {
     for (int k = 0; k < f->n_kinds; k++)
-        prog_adapt(&f->layer[k], &(struct program_adapt){.on = a->on[k],
-                                                         .rank = a->rank,
-                                                         .scale = (float)a->scale,
-                                                         .drops = a->dropout > 0,
-                                                         .random_b = a->random_b});
+        prog_adapt(&f->layer[k],
+                   &(struct program_adapt){.on = a->on[k],
+                                           .rank = a->rank,
+                                           .scale = (float)a->scale,
+                                           .drops = a->dropout > 0,
+                                           .random_b = a->random_b},
+                   1);
+}
+
+/* Adds several adapters to layers of kind k. */
+static void adapt_kind(const struct shape_adapters *a, int k, struct program *p)
+{
+    struct program_adapt of[SHAPE_ADAPTERS];
+    uint64_t on[SHAPE_ADAPTERS][FREEZE_WORDS] = {0};
+    int n = 0; /* number of products so far */
+    for (int i = 0; i < p->n_weights; i++) {
+        if (!prog_adapts(p, i)) continue;
+        for (int c = 0; c < a->n; c++) on[c][i / 64] |= (a->of[c].on[k] >> n & 1) << i % 64;
+        if (++n == SHAPE_PRODUCTS) break;
+    }
+    for (int c = 0; c < a->n; c++)
+        of[c] = (struct program_adapt){
+            .on = on[c], .rank = a->of[c].rank, .scale = (float)a->of[c].scale};
+    prog_adapt(p, of, a->n);
 }
 
 /* Marks the modules that are trained whole. A job that does not compute the head has none. */
@@ -183,6 +202,7 @@ void family_write(const struct model_shape *m, struct family *f)
     if (m->quant) family_store(f, m->quant);
     if (row->task == MODEL_DIFFUSION) place_switches(row, f);
     if (m->adapter.rank) adapt_layers(&m->adapter, f), save_modules(&m->adapter, f);
+    for (int k = 0; k < f->n_kinds && m->adapters.n; k++) adapt_kind(&m->adapters, k, &f->layer[k]);
     if (m->freeze.n_kinds) freeze_layers(m, f);
     assert(f->n_kinds >= 1 && f->n_kinds <= FAMILY_KINDS);
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);

@@ -262,6 +262,8 @@ static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     m->sp.drop.sample = (uint32_t)b->sample;
+    m->prog.frame.by_row = false;
+    m->prog.frame.adapter[0] = m->cache[m->slot].adapter;
     return model_sections(m, b, to_loss, e);
 }
 
@@ -273,6 +275,12 @@ int model_sections(struct model *m, const struct batch *b, bool to_loss, struct 
 void model_use_base(struct model *m, bool base)
 {
     m->prog.frame.base = base;
+}
+
+void model_use_adapter(struct model *m, int32_t adapter)
+{
+    assert(adapter == ADAPTER_BASE || adapter < m->shape.adapters.n);
+    m->cache[m->slot].adapter = adapter;
 }
 
 int model_forward(struct model *m, const struct batch *b, struct err *e)
@@ -472,8 +480,10 @@ int model_decode_all(struct model *m, const struct model_next *next, int n, stru
     assert(m->plan->cache_rows && n > 0 && n <= m->plan->batch);
     for (int i = 0; i < n; i++) {
         const struct model_cache *c = &m->cache[next[i].slot];
+        const int of = mutant_on(MUTANT_ADAPTER_ROW) ? next[(i + 1) % n].slot : next[i].slot;
         row[i] = (struct section_row){.slot = next[i].slot,
                                       .token = next[i].token,
+                                      .adapter = m->cache[of].adapter,
                                       .pos = m->carry.n_tokens + c->shard.S + c->n_decoded,
                                       .own = stores(m, c->n_decoded)};
         if (c->n_decoded >= m->plan->n_decode)

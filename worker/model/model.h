@@ -69,6 +69,7 @@ struct model_cache {
     struct shard shard; /* shard of the prompt */
     int64_t used;       /* number of rows that hold a token */
     int64_t n_decoded;  /* number of tokens that have been decoded after the prompt */
+    int32_t adapter;    /* index of the sequence's adapter, or ADAPTER_BASE */
 };
 
 struct model {
@@ -219,6 +220,10 @@ struct batch *model_batch(struct model *m);
 /* Turns the adapters of the model off, or on again. Only forward passes may run while they are
  * off. */
 void model_use_base(struct model *m, bool base);
+
+/* Sets the adapter of the sequences that the current slot computes from now on: its index among
+ * those of the shape, or ADAPTER_BASE. A model begins with adapter 0. */
+void model_use_adapter(struct model *m, int32_t adapter);
 
 /* Runs all layers. Afterwards section_hidden returns the residual stream after the last layer.
  * With a cache (generate), the keys and values of this rank's rows are kept in the cache.

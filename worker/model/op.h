@@ -107,6 +107,10 @@ struct frame {
     const void *d_carry_out; /* backward: gradient of the state after the sequence */
     void *d_carry_in;
     bool base; /* adapters are off: the model is computed without them */
+    /* The adapter of each row, by its index, or ADAPTER_BASE if the row has none. If by_row is not
+     * set, adapter[0] is that of all rows. */
+    int32_t adapter[JOB_MAX_BATCH];
+    bool by_row;
     /* forward: the operation is computed for the second time, and out[1] still has the contents of
      * the first time */
     bool again;

@@ -10,11 +10,14 @@ struct adapt_part {
     int a, b; /* weights of the section */
     struct tensor A, B;
     int64_t col;
+    float scale;
 };
 
 static struct adapt_part part_at(const struct frame *f, const struct op *o, int i)
 {
-    struct adapt_part s = {.a = o->w + 2 * i, .b = o->w + 2 * i + 1, .col = o->u.adapt.col[i]};
+    const struct adapt_place *at = &o->u.adapt.part[i];
+    struct adapt_part s = {
+        .a = o->w + 2 * i, .b = o->w + 2 * i + 1, .col = at->col, .scale = at->scale};
     const bool other = mutant_on(MUTANT_ADAPTER_OTHER) && f->sp->shard.P > 1;
     s.A = frame_weight(f, other ? o->w : s.a, 1);
     s.B = frame_weight(f, s.b, 1);
@@ -24,6 +27,31 @@ static struct adapt_part part_at(const struct frame *f, const struct op *o, int 
 static struct tensor columns(struct tensor t, const struct adapt_part *s)
 {
     return tensor_sub(t, 0, t.rows, s->col, s->B.rows);
+}
+
+/* Rows that have the same adapter. */
+struct run {
+    int64_t row, n;
+    int32_t adapter;
+};
+
+/* Moves a run to the rows after it, of `rows` rows. Returns false if there are none. */
+static bool run_next(const struct frame *f, int64_t rows, struct run *r)
+{
+    const int32_t *at = f->by_row ? f->adapter + f->piece_row : f->adapter;
+    r->row += r->n;
+    r->n = rows - r->row;
+    if (r->n <= 0) return false;
+    assert(!f->by_row || f->piece_row + rows <= JOB_MAX_BATCH);
+    r->adapter = at[f->by_row ? r->row : 0];
+    for (int64_t i = 1; f->by_row && i < r->n; i++)
+        if (at[r->row + i] != r->adapter) r->n = i;
+    return true;
+}
+
+static struct tensor rows_of(struct tensor t, const struct run *r)
+{
+    return tensor_sub(t, r->row, r->n, 0, t.cols);
 }
 
 /* Rows of the low rank, in fp32 and in the model's precision. Both are the same memory if that is
@@ -40,11 +68,23 @@ static struct low_rank low_rank_take(struct frame *f, const struct op *o, int64_
     return u;
 }
 
-static void scale(struct frame *f, const struct op *o, const struct low_rank *u)
+static struct tensor shape(struct tensor t, int64_t rows, int64_t cols)
+{
+    return tensor_of(t.dtype, t.data, rows, cols, cols);
+}
+
+/* Returns `rows` rows of the rank of a part, in the memory of all of them. */
+static struct low_rank low_rank_of(const struct low_rank *all, const struct adapt_part *s,
+                                   int64_t rows)
+{
+    return (struct low_rank){shape(all->wide, rows, s->A.rows), shape(all->act, rows, s->A.rows)};
+}
+
+static void scale(struct frame *f, const struct adapt_part *s, const struct low_rank *u)
 {
     const bool lost = mutant_on(MUTANT_ADAPTER_ALPHA) && f->sp->shard.P > 1;
-    f->be->ops->mix(
-        f->be, &(struct mix_args){.a = u->wide, .y = u->act, .alpha = lost ? 1 : o->u.adapt.scale});
+    f->be->ops->mix(f->be,
+                    &(struct mix_args){.a = u->wide, .y = u->act, .alpha = lost ? 1 : s->scale});
 }
 
 /* ---- dropout --------------------------------------------------------------------------------- */
@@ -127,21 +167,37 @@ static struct tensor dropped(struct frame *f, const struct op *o, const struct a
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Computes u = scale x A'. */
-static void lower(struct frame *f, const struct op *o, const struct adapt_part *s,
+/* Computes u = scale x A'. With dropout, x has all rows. */
+static void lower(struct frame *f, const struct op *o, const struct adapt_part *s, struct tensor x,
                   const struct low_rank *u, const struct tile *room)
 {
     struct tile t = *room;
     if (!drops(f, o))
-        f->be->ops->gemm(
-            f->be,
-            &(struct gemm_args){.a = frame_in(f, o, 1), .b = s->A, .c = u->wide, .trans_b = true});
+        f->be->ops->gemm(f->be,
+                         &(struct gemm_args){.a = x, .b = s->A, .c = u->wide, .trans_b = true});
     while (drops(f, o) && tile_next(f, &t, u->wide.rows))
         f->be->ops->gemm(f->be, &(struct gemm_args){.a = dropped(f, o, s, &t),
                                                     .b = s->A,
                                                     .c = rows_at(u->wide, &t),
                                                     .trans_b = true});
-    scale(f, o, u);
+    scale(f, s, u);
+}
+
+/* Adds the parts of a run's adapter to the run's rows of the output. */
+static void add_parts(struct frame *f, const struct op *o, const struct run *r,
+                      const struct low_rank *all, const struct tile *room)
+{
+    const struct tensor x = rows_of(frame_in(f, o, 1), r), y = rows_of(frame_out(f, o, 0), r);
+    for (int i = 0; i < o->u.adapt.n; i++) {
+        if (o->u.adapt.part[i].adapter != r->adapter) continue;
+        const struct adapt_part s = part_at(f, o, i);
+        const struct low_rank u = low_rank_of(all, &s, r->n);
+        lower(f, o, &s, x, &u, room);
+        f->be->ops->gemm(
+            f->be,
+            &(struct gemm_args){
+                .a = u.act, .b = s.B, .c = columns(y, &s), .trans_b = true, .accumulate = true});
+    }
 }
 
 static int adapt_forward(struct frame *f, const struct op *o, struct err *e)
@@ -149,16 +205,10 @@ static int adapt_forward(struct frame *f, const struct op *o, struct err *e)
     const struct tensor y = frame_out(f, o, 0);
     const struct low_rank u = low_rank_take(f, o, y.rows);
     const struct tile room = tile_take(f, o, false);
+    struct run r = {0};
     (void)e;
     frame_move(f, y, frame_in(f, o, 0), false);
-    for (int i = 0; i < o->u.adapt.n && !f->base; i++) {
-        const struct adapt_part s = part_at(f, o, i);
-        lower(f, o, &s, &u, &room);
-        f->be->ops->gemm(
-            f->be,
-            &(struct gemm_args){
-                .a = u.act, .b = s.B, .c = columns(y, &s), .trans_b = true, .accumulate = true});
-    }
+    while (!f->base && run_next(f, y.rows, &r)) add_parts(f, o, &r, &u, &room);
     return 0;
 }
 
@@ -219,10 +269,10 @@ static void learn_down(struct frame *f, struct learning *w)
     float *dst = frame_weight_grad(f, w->part->a);
     if (drops(f, w->o)) {
         frame_sum(f, rows, dst, A.rows * A.cols, &(struct sum_leaf){dropped_leaf, w});
-        scale(f, w->o, &w->u);
+        scale(f, w->part, &w->u);
         return;
     }
-    lower(f, w->o, w->part, &w->u, &w->room);
+    lower(f, w->o, w->part, x, &w->u, &w->room);
     frame_sum_gemm(f, rows, dst, w->du.act, x);
     if (w->dx.data)
         f->be->ops->gemm(
@@ -235,7 +285,7 @@ static void learn(struct frame *f, struct learning *w)
     const struct adapt_part *s = w->part;
     assert(frame_learns(f, s->a) && frame_learns(f, s->b));
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = w->dy, .b = s->B, .c = w->du.wide});
-    scale(f, w->o, &w->du);
+    scale(f, s, &w->du);
     learn_down(f, w);
     frame_sum_gemm(f, frame_rows_of(f, w->o->in[1]), frame_weight_grad(f, s->b), w->dy, w->u.act);
 }

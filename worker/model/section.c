@@ -634,6 +634,7 @@ static void place_rows(struct section_state *s, const struct section_row *row, i
     for (int i = 0; i < n; i++) {
         s->token[i] = row[i].token;
         s->pos[i] = row[i].pos;
+        s->frame.adapter[i] = row[i].adapter;
     }
 }
 
@@ -641,6 +642,7 @@ int section_decode(struct model *m, const struct section_row *row, int n, struct
 {
     struct section_state *s = &m->prog;
     place_rows(s, row, n);
+    s->frame.by_row = true;
     if (m->be->own_memory) {
         assert(n <= m->plan->T);
         m->be->ops->upload(m->be, s->one[0].ids, s->token, n * (int64_t)sizeof *s->token);

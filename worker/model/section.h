@@ -26,7 +26,7 @@ struct section_watch {
 /* The new token of one sequence that is decoded. */
 struct section_row {
     int slot; /* index of the sequence's cache */
-    int32_t token;
+    int32_t token, adapter;
     int64_t pos;
     bool own; /* this rank keeps the key and value of the token */
 };

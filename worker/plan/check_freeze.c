@@ -62,7 +62,7 @@ static bool matches(struct freezing *z, const char *name)
 static bool is_frozen(struct freezing *z, int bucket, int i)
 {
     const struct model_shape *m = &z->s->model.shape;
-    if (m->adapter.rank) return !z->of[i].adapter && !z->of[i].saved;
+    if (shape_adapts(m)) return !z->of[i].adapter && !z->of[i].saved;
     const bool by_name = matches(z, z->of[i].name);
     return (bucket == 0 && i == 0 && m->tied && matches(z, family_head(m))) || by_name;
 }
@@ -209,7 +209,7 @@ int rules_freeze(struct job_spec *s, struct err *e)
 {
     int n;
     if (count_patterns(s, &n, e)) return -1;
-    if (!(n || s->model.shape.adapter.rank) || !rules_known(s)) return 0;
+    if (!(n || shape_adapts(&s->model.shape)) || !rules_known(s)) return 0;
     assert(s->model.shape.n_layers <= FREEZE_LAYERS);
     struct shape_freeze *to = room_take(sizeof *to);
     struct freezing *z = room_take(sizeof *z);

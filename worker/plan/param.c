@@ -126,6 +126,7 @@ static void fill(struct param *out, const struct program *p, int bucket, int i,
     out->frozen = w->frozen;
     out->trained = w->offset < p->trained_size;
     out->adapter = w->adapter;
+    out->of_adapter = w->of_adapter;
     out->saved = w->saved;
     out->of_ids = w->of_ids;
     out->n_fused = w->n_fused;
@@ -140,7 +141,7 @@ bool param_module(const struct model_shape *m, enum adapter_saves which,
     const bool head = which == ADAPTER_SAVES_HEAD;
     struct model_shape *whole = room_take(sizeof *whole);
     *whole = *m;
-    whole->no_head = whole->freeze.n_kinds = whole->adapter.rank = 0;
+    whole->no_head = whole->freeze.n_kinds = whole->adapter.rank = whole->adapters.n = 0;
     struct family *f = family_new(whole);
     const struct program *const p = head ? &f->out : &f->in;
     const int i = head ? prog_head(p) : prog_embedding(p);

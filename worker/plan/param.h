@@ -33,6 +33,7 @@ struct param {
      * order and the distances of these tensors. */
     bool trained;
     bool adapter, saved;
+    int32_t of_adapter;
     bool of_ids;
     int32_t n_fused;
     int64_t fused[FUSED_PARTS];

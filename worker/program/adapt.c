@@ -69,16 +69,18 @@ static int add_part(struct program *p, const struct weight *base, const char *pa
     return prog_weight(p, &w);
 }
 
-/* Adds A and B of weight i. The rows of B have the order of the weight's rows in files, and are
- * divided as those are. Returns the index of A. */
-static int add_weights(struct program *p, int i, const struct program_adapt *of)
+/* Adds A and B of weight i, for adapter k. The rows of B have the order of the weight's rows in
+ * files, and are divided as those are. Returns the index of A. */
+static int add_weights(struct program *p, int i, const struct program_adapt *of, int k)
 {
     const struct weight base = p->weight[i];
     struct weight B = base;
     const int a = add_part(
         p, &base, "lora_A",
-        (struct weight){.rows = of->rank, .cols = base.cols, .init = INIT_UNIFORM});
+        (struct weight){
+            .rows = of->rank, .cols = base.cols, .init = INIT_UNIFORM, .of_adapter = k});
     B.cols = of->rank;
+    B.of_adapter = k;
     B.init = of->random_b ? INIT_NORMAL : INIT_ZERO;
     B.joined = B.transposed = B.frozen = false;
     B.stored = WEIGHTS_MODEL;
@@ -96,25 +98,33 @@ static bool is_part(const struct program *p, int value)
     return false;
 }
 
-/* Adapts the product that is operation `at`. Returns whether one of its weights has an adapter. */
-static bool adapt_product(struct program *p, const struct program_adapt *a, int at)
+/* Adds the parts of adapter k of a product to its ADAPT. */
+static void add_parts(struct program *p, const struct op *product, const struct program_adapt *a,
+                      int k, struct op *to)
 {
-    const struct op product = p->op[at];
-    const int out = product.out[0];
-    struct op to = {.kind = OP_ADAPT, .in = {out, product.in[0]}, .u.adapt = {a->rank, a->scale}};
-    to.u.adapt.drops = a->drops;
-    to.u.adapt.cut = is_part(p, out);
     int64_t col = 0;
-    for (int i = product.w; i < product.w + product.n_w; i++) {
+    for (int i = product->w; i < product->w + product->n_w; i++) {
         if (freeze_has(a->on, i)) {
-            assert(prog_adapts(p, i));
-            const int first = add_weights(p, i, a);
-            if (!to.n_w) to.w = first;
-            to.n_w += 2;
-            to.u.adapt.col[to.u.adapt.n++] = col;
+            assert(prog_adapts(p, i) && to->u.adapt.n < ADAPT_ALL);
+            const int first = add_weights(p, i, a, k);
+            if (!to->n_w) to->w = first;
+            to->n_w += 2;
+            to->u.adapt.part[to->u.adapt.n++] = (struct adapt_place){col, a->scale, k};
+            to->u.adapt.rank = rule_max(to->u.adapt.rank, a->rank);
+            to->u.adapt.drops |= a->drops;
         }
         col += p->weight[i].rows;
     }
+}
+
+/* Adapts the product that is operation `at`. Returns whether one of its weights has an adapter. */
+static bool adapt_product(struct program *p, const struct program_adapt *a, int n, int at)
+{
+    const struct op product = p->op[at];
+    const int out = product.out[0];
+    struct op to = {.kind = OP_ADAPT, .in = {out, product.in[0]}};
+    to.u.adapt.cut = is_part(p, out);
+    for (int k = 0; k < n; k++) add_parts(p, &product, &a[k], k, &to);
     if (!to.n_w) return false;
     open_value(p, out + 1);
     p->value[out + 1] = p->value[out];
@@ -130,10 +140,10 @@ static bool adapt_product(struct program *p, const struct program_adapt *a, int 
     return true;
 }
 
-void prog_adapt(struct program *p, const struct program_adapt *a)
+void prog_adapt(struct program *p, const struct program_adapt *a, int n)
 {
     for (int i = 0; i < p->n_ops; i++)
-        if (p->op[i].kind == OP_LINEAR && adapt_product(p, a, i)) i++;
+        if (p->op[i].kind == OP_LINEAR && adapt_product(p, a, n, i)) i++;
 }
 
 /* ---- modules that are trained whole ---------------------------------------------------------- */

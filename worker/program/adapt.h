@@ -5,8 +5,9 @@
 
 #include "worker/program/program.h"
 
-/* Adds adapters to the products of a section. Each product with a chosen weight is followed by an
- * ADAPT, whose weights come after all others, and later operations read the ADAPT's output. */
+/* Adds n adapters to the products of a section. Each product with a chosen weight is followed by an
+ * ADAPT, whose weights come after all others, and later operations read the ADAPT's output. A row
+ * is computed with one of the adapters, or with none. */
 struct program_adapt {
     const uint64_t *on; /* [FREEZE_WORDS] a bit for each weight that gets an adapter */
     int64_t rank;
@@ -19,7 +20,7 @@ struct program_adapt {
 /* the number that dropout gives the first part of a layer's adapters; heads of attention have the
  * numbers below it */
 #define ADAPT_HEADS 0x8000
-void prog_adapt(struct program *p, const struct program_adapt *a);
+void prog_adapt(struct program *p, const struct program_adapt *a, int n);
 /* Tells whether prog_adapt can adapt weight i, which must be a matrix of a LINEAR whose name ends
  * with ".weight". */
 bool prog_adapts(const struct program *p, int i);

@@ -46,10 +46,12 @@
 /* largest number of parts of a tensor whose rows are grouped by head in a file */
 #define HEAD_PARTS  4
 #define FUSED_PARTS 3 /* largest number of tensors of a file that one tensor replaces */
-#define ADAPT_PARTS 4 /* largest number of products that one ADAPT adapts */
-#define PROG_SUMS   8 /* largest number of sum chunks of a whole sequence */
-#define PROG_X      0 /* index of the input of a section; `in` has no input */
-#define PROG_NONE   (-1)
+#define ADAPT_PARTS 4 /* largest number of products that an adapter adapts in one ADAPT */
+/* largest number of parts of an ADAPT, of all adapters */
+#define ADAPT_ALL (ADAPT_PARTS * SHAPE_ADAPTERS)
+#define PROG_SUMS 8 /* largest number of sum chunks of a whole sequence */
+#define PROG_X    0 /* index of the input of a section; `in` has no input */
+#define PROG_NONE (-1)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
@@ -88,7 +90,8 @@ struct weight {
     enum weights_id stored;
     bool frozen;  /* the tensor never has a gradient, because training does not change it */
     bool adapter; /* the tensor is A or B of an adapter (prog_adapt), and in no file of a model */
-    bool saved;   /* the tensor is trained whole beside adapters (prog_save), and in their files */
+    int32_t of_adapter; /* the index of that adapter; tensors of different adapters have one name */
+    bool saved; /* the tensor is trained whole beside adapters (prog_save), and in their files */
     /* The tensor has a row, or an element, for each id. The last slices of the tp ranks may have
      * fewer ids, or none. */
     bool of_ids;
@@ -336,12 +339,17 @@ struct op {
             float alpha, beta;
         } mix;
         struct {
-            int64_t rank;
-            float scale;
-            int32_t n;                /* number of parts */
-            bool drops;               /* a training may drop elements of x */
-            bool cut;                 /* x has only this rank's columns of the whole x */
-            int64_t col[ADAPT_PARTS]; /* first column of each part */
+            int64_t rank; /* the largest rank of the adapters */
+            int32_t n;    /* number of parts */
+            bool drops;   /* a training may drop elements of x */
+            bool cut;     /* x has only this rank's columns of the whole x */
+            /* The parts, in the order of the adapters and of their columns. A part adds scale
+             * (x A') B' to the columns from col on, in the rows that have its adapter. */
+            struct adapt_place {
+                int64_t col;
+                float scale;
+                int32_t adapter;
+            } part[ADAPT_ALL];
         } adapt;
         struct {
             int64_t n_heads, head_dim, rotary_dim;

@@ -19,14 +19,16 @@ static void check_adapt(const struct program *p, const struct op *op, const stru
     int64_t col = 0;
     assert(rule_alike(a, out) && a->f32 == out->f32 && a->rows == x->rows);
     assert(x->rows != ROWS_PART || !op->u.adapt.drops); /* the mask would be that of other rows */
-    assert(op->u.adapt.n >= 1 && op->u.adapt.n <= ADAPT_PARTS && op->n_w == 2 * op->u.adapt.n);
+    assert(op->u.adapt.n >= 1 && op->u.adapt.n <= ADAPT_ALL && op->n_w == 2 * op->u.adapt.n);
     for (int i = 0; i < op->u.adapt.n; i++) {
         const struct weight *A = down(p, op, i), *B = up(p, op, i);
-        assert(A->rows == op->u.adapt.rank && A->cols == x->cols);
-        assert(B->cols == op->u.adapt.rank && op->u.adapt.col[i] >= col);
-        col = op->u.adapt.col[i] + B->rows;
+        const struct adapt_place *part = &op->u.adapt.part[i];
+        if (i && part->adapter != part[-1].adapter) col = 0;
+        assert(A->rows <= op->u.adapt.rank && A->cols == x->cols && B->cols == A->rows);
+        assert(part->col >= col && (!i || part->adapter >= part[-1].adapter));
+        col = part->col + B->rows;
+        assert(col <= out->cols);
     }
-    assert(col <= out->cols);
 }
 
 /* Asks for x A' in fp32 and in the model's precision. A backward also needs the gradient of x A' in
@@ -54,20 +56,43 @@ static int64_t gradient_adapt(const struct program *p, const struct op *op)
     return n;
 }
 
+/* Sizes of the parts of one adapter together. */
+struct adapt_sizes {
+    double rank, out, n;
+};
+
+/* Returns the number of products that a row needs. */
+static double products(const struct adapt_sizes *x, double in)
+{
+    return x->rank * (x->n * in + x->out);
+}
+
+/* Returns the sizes of the adapter that computes most, since all rows may have it. */
+static struct adapt_sizes largest(const struct program *p, const struct op *op, double in)
+{
+    struct adapt_sizes most = {0};
+    for (int i = 0; i < op->u.adapt.n;) {
+        const int32_t k = op->u.adapt.part[i].adapter;
+        struct adapt_sizes x = {.rank = (double)down(p, op, i)->rows};
+        for (; i < op->u.adapt.n && op->u.adapt.part[i].adapter == k; i++)
+            x.n++, x.out += (double)up(p, op, i)->rows;
+        if (products(&x, in) > products(&most, in)) most = x;
+    }
+    return most;
+}
+
 /* Counts both products of each part. Backward computes each of them twice, and the product of A
  * a third time if the gradient of x is needed. It is needed if that of in[0] is, because the
  * product that computes in[0] is frozen. */
 static void work_adapt(const struct op_site *s, struct op_work *w)
 {
-    const double rows = work_rows(s, s->op->out[0]), rank = (double)s->op->u.adapt.rank;
-    double out = 0, n = s->op->u.adapt.n;
-    for (int i = 0; i < s->op->u.adapt.n; i++) out += (double)up(s->p, s->op, i)->rows;
-    const double in = (double)down(s->p, s->op, 0)->cols;
+    const double rows = work_rows(s, s->op->out[0]), in = (double)down(s->p, s->op, 0)->cols;
+    const struct adapt_sizes x = largest(s->p, s->op, in);
     for (int i = 0; i < 1 + s->back; i++) {
-        work_product(w, rows, in, n * rank);
-        work_product(w, rows, rank, out);
+        work_product(w, rows, in, x.n * x.rank);
+        work_product(w, rows, x.rank, x.out);
     }
-    if (s->back && !s->no_dx) work_product(w, rows, in, n * rank);
+    if (s->back && !s->no_dx) work_product(w, rows, in, x.n * x.rank);
 }
 
 const struct op_rule rule_adapt = {
