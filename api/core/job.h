@@ -60,6 +60,12 @@ struct job_spec {
         int32_t init;     /* enum model_init_id; callers ask spec_random_weights() instead */
         int32_t weights;  /* enum weights_id */
         spec_ref adapter; /* the directory of an adapter, in peft's form; empty if there is none */
+        /* Adapters from which each request chooses one by its name. An empty name ends the list. */
+        struct spec_adapter {
+            spec_ref name, path;
+            spec_ref facts; /* the directory's properties (adapter_facts_write); empty if they are
+                             * not known yet */
+        } adapters[SPEC_ADAPTERS];
         struct {
             int32_t type;     /* 0 means the model's own rule; otherwise 1 + enum rope_id, with the
                                * parameters in `rule` */
@@ -322,6 +328,13 @@ struct job_spec {
 };
 
 const char *spec_text(const struct job_spec *s, spec_ref ref);
+/* Returns the number of adapters in model.adapters. */
+static inline int spec_n_adapters(const struct job_spec *s)
+{
+    int n = 0;
+    while (n < SPEC_ADAPTERS && s->model.adapters[n].name) n++;
+    return n;
+}
 /* Tells whether the job describes its model in model.config instead of naming a directory. */
 bool spec_new_model(const struct job_spec *s);
 /* Tells whether the job's first weights are drawn at random from its seed. Returns true for a new

@@ -40,10 +40,26 @@ static int add_sources(struct spec_path *out, int n, struct spec_source *list, i
     return n;
 }
 
+const char *job_adapter_field(const struct job_spec *s, int i, char out[JOB_ADAPTER_FIELD])
+{
+    snprintf(out, JOB_ADAPTER_FIELD, "model.adapters.%.64s",
+             spec_text(s, s->model.adapters[i].name));
+    return out;
+}
+
+static int add_adapters(struct spec_path *out, int n, struct job_spec *s)
+{
+    char field[JOB_ADAPTER_FIELD];
+    for (int i = 0; i < SPEC_ADAPTERS; i++)
+        n = add(out, n, &s->model.adapters[i].path, job_adapter_field(s, i, field));
+    return n;
+}
+
 int job_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS])
 {
     int n = add(out, 0, &s->model.path, "model.path");
     n = add(out, n, &s->model.adapter, "model.adapter");
+    n = add_adapters(out, n, s);
     if (s->checkpoint.resume == RESUME_PATH)
         n = add(out, n, &s->checkpoint.resume_path, "checkpoint.resume");
     n = add_source(out, n, &s->input.source, "input.path");

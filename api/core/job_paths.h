@@ -18,15 +18,19 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 
-#define SPEC_PATHS    (5 + 2 * SPEC_SOURCES)
+#define SPEC_PATHS    (5 + SPEC_ADAPTERS + 2 * SPEC_SOURCES)
 #define JOB_REF_NAME  129 /* bytes of a job's name, with its NUL */
 #define JOB_REF_BELOW 512
 
 struct spec_path {
     spec_ref *ref;
     const struct spec_source *source; /* the data source that has this path, or NULL */
-    char field[48];                   /* "data.train.0.path" */
+    char field[96];                   /* "data.train.0.path", "model.adapters.NAME" */
 };
+/* Writes the path of adapter i of model.adapters for errors, "model.adapters.NAME". Returns out. A
+ * name that is too long is cut. */
+#define JOB_ADAPTER_FIELD 96
+const char *job_adapter_field(const struct job_spec *s, int i, char out[JOB_ADAPTER_FIELD]);
 /* Lists the paths that the spec gives, in a fixed order. Returns the number of paths. */
 int job_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS]);
 

@@ -88,6 +88,9 @@ static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 #define TARGET(i)                                      TEXT("adapter.targets." #i, adapter.targets[i], "", ALL, "Names of the products that have an adapter: all-linear, attention, mlp, or names of modules, as q_proj; default: all-linear, which is all products of layers, except those of experts and routers.", 7)
 #define TARGET_8(a, b, c, d, e, f, g, h)               TARGET(a), TARGET(b), TARGET(c), TARGET(d), TARGET(e), TARGET(f), TARGET(g), TARGET(h)
 #define SAVED(i)                                       TEXT("adapter.modules_to_save." #i, adapter.modules_to_save[i], "", ALL, "Modules that are trained whole beside the adapters, by the names of the package peft: the embedding, as embed_tokens, and the head, as lm_head, of a model in which they are not tied.", 7)
+#define ADAPTER(i)                                     TEXT("model.adapters." #i ".name", model.adapters[i].name, "", INTERNAL, "The name by which requests choose the adapter.", 7), \
+                                                       TEXT("model.adapters." #i ".path", model.adapters[i].path, "", INTERNAL, "The adapter, as model.adapter has it.", 7), \
+                                                       TEXT("model.adapters." #i ".facts", model.adapters[i].facts, "", INTERNAL, "The properties of its directory, which seqd has found out.", 7)
 #define FREEZE(i)                                      TEXT("train.freeze." #i, train.freeze[i], "", TRAINING, "A pattern of names of tensors, with * and ?, that the training leaves as they are.", 7)
 #define FREEZE_8(a, b, c, d, e, f, g, h)               FREEZE(a), FREEZE(b), FREEZE(c), FREEZE(d), FREEZE(e), FREEZE(f), FREEZE(g), FREEZE(h)
 
@@ -258,6 +261,7 @@ const struct field spec_fields[] = {
     INT("limits.wall_s", limits.wall_s, 0, 1e9, 0, ALL, "Seconds that the job may run, over all its attempts, once its ranks are ready; then it saves, stops and has failed with wall_limit. 0: any.", 7),
     INT("seed", seed, 0, BIG, 0, RUNS, "Seed of initial weights and of the order of the data."),
     ENUM("determinism", determinism, determinism_words, DET_RUN, RUNS, "off, run: same bits on the same ranks, ranks: on any number of ranks at the same parallel.dp, except in decoding: log-probabilities of generated tokens have other last bits on other ranks."),
+    ADAPTER(0), ADAPTER(1), ADAPTER(2), ADAPTER(3), ADAPTER(4), ADAPTER(5), ADAPTER(6), ADAPTER(7),
     INT32("embed.unsaid", embed.unsaid, 0, 3, 0, INTERNAL, "Bits of enum embed_unsaid: what the job leaves to model.path.", 7),
     {NULL}
 };
@@ -297,6 +301,7 @@ const struct field spec_constants[] = {
 static const char *const other_paths[] = {
     "labels",
     "model",
+    "model.adapters",
     "model.config",
     "data",
     "data.train",

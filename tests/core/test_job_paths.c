@@ -102,6 +102,9 @@ static void test_fields(void)
           !spec_intern(s, "x", 1, &s->input.source.path));
     /* resume_path counts only if checkpoint.resume is the word for a path */
     CHECK(job_paths(s, path) == 4);
+    for (int i = 0; i < SPEC_ADAPTERS; i++)
+        CHECK(!spec_intern(s, "a.b", 3, &s->model.adapters[i].name) &&
+              !spec_intern(s, "x", 1, &s->model.adapters[i].path));
     s->checkpoint.resume = RESUME_PATH;
     s->data.n_train = s->eval.n_data = SPEC_SOURCES;
     for (int i = 0; i < SPEC_SOURCES; i++)
@@ -109,10 +112,11 @@ static void test_fields(void)
               !spec_intern(s, "x", 1, &s->eval.data[i].path));
     CHECK(job_paths(s, path) == SPEC_PATHS);
     CHECK_STR(path[1].field, "model.adapter");
-    CHECK_STR(path[2].field, "checkpoint.resume");
+    CHECK_STR(path[2].field, "model.adapters.a.b");
+    CHECK_STR(path[2 + SPEC_ADAPTERS].field, "checkpoint.resume");
     CHECK_STR(path[SPEC_PATHS - 1].field, "eval.data.31.path");
     for (int i = 0; i < SPEC_PATHS; i++) { /* input.path, and the paths after context.load */
-        const bool data = i == 3 || i > 4;
+        const bool data = i == 3 + SPEC_ADAPTERS || i > 4 + SPEC_ADAPTERS;
         CHECK(data ? path[i].ref == &path[i].source->path : !path[i].source);
     }
     free(s);

@@ -189,11 +189,12 @@ int adapter_save(const char *dir, const struct model_shape *m, const struct hf_f
 
 enum { NAMES_SIZE = 400 };
 
-/* The tensors of adapters, and the tensors of a file that have them. */
+/* The tensors of an adapter, and the tensors of a file that have them. */
 struct adapter_reading {
     struct st_file *own; /* owned */
     const struct st_file *f;
     const struct model_shape *m;
+    int k;                           /* the index of the adapter */
     struct param *list;              /* owned: sorted by name */
     const struct st_tensor **stored; /* owned: NULL for a tensor that the file does not have */
     int n;
@@ -316,6 +317,16 @@ static int find_all(struct adapter_reading *r, struct err *e)
     return check_missing(r, e);
 }
 
+/* Keeps only the tensors of adapter k. Returns their number. */
+static int keep_of(struct param *list, int n, int k)
+{
+    int kept = 0;
+    n = hf_of_adapter(list, n);
+    for (int i = 0; i < n; i++)
+        if (list[i].of_adapter == k) list[kept++] = list[i];
+    return kept;
+}
+
 void adapter_close(struct adapter_reading *r)
 {
     if (!r) return;
@@ -330,16 +341,17 @@ static int open_tensors(struct adapter_reading *r, const char *path, struct err 
     if (!(r->own = st_open(path, e))) return -1;
     r->f = r->own;
     if (!(r->list = hf_sorted(r->m, &r->n, e))) return -1;
-    r->n = hf_of_adapter(r->list, r->n);
+    r->n = keep_of(r->list, r->n, r->k);
     r->stored = calloc((size_t)r->n + 1, sizeof *r->stored);
     if (!r->stored) return err_set(e, ERR_IO, "out of memory for %s", path);
     return find_all(r, e);
 }
 
-struct adapter_reading *adapter_open(const char *dir, const struct model_shape *m, struct err *e)
+static struct adapter_reading *open_at(const char *dir, const struct model_shape *m, int k,
+                                       struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (adapter_check(dir, m, e)) return NULL;
+    if (adapter_check_at(dir, m, k, e)) return NULL;
     if (file_join(path, e, "%s/%s", dir, weights_file) < 0) return NULL;
     struct adapter_reading *r = calloc(1, sizeof *r);
     if (!r) {
@@ -347,9 +359,15 @@ struct adapter_reading *adapter_open(const char *dir, const struct model_shape *
         return NULL;
     }
     r->m = m;
+    r->k = k;
     if (!open_tensors(r, path, e)) return r;
     adapter_close(r);
     return NULL;
+}
+
+struct adapter_reading *adapter_open(const char *dir, const struct model_shape *m, struct err *e)
+{
+    return open_at(dir, m, 0, e);
 }
 
 const struct st_tensor *adapter_find(const struct adapter_reading *r, const struct param *p,
@@ -363,11 +381,17 @@ const struct st_tensor *adapter_find(const struct adapter_reading *r, const stru
 int adapter_load(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                  struct err *e)
 {
+    return adapter_load_at(dir, m, 0, to, e);
+}
+
+int adapter_load_at(const char *dir, const struct model_shape *m, int k, const struct hf_sink *to,
+                    struct err *e)
+{
     int n;
-    struct adapter_reading *r = adapter_open(dir, m, e);
+    struct adapter_reading *r = open_at(dir, m, k, e);
     struct param *list = r ? hf_list(m, &n, e) : NULL;
     const struct hf_found from = {r ? r->f : NULL, find_stored, r};
-    if (list) n = hf_of_adapter(list, n);
+    if (list) n = keep_of(list, n, k);
     const int rc = list ? hf_read_found(&from, list, n, to, e) : -1;
     free(list);
     adapter_close(r);

@@ -68,6 +68,8 @@ int adapter_save(const char *dir, const struct model_shape *m, const struct hf_f
  * another way. Fails with ERR_INVALID or ERR_UNSUPPORTED, and the error names the key, its value
  * and the fix; with ERR_CORRUPT if the file is not JSON; or with ERR_IO. */
 int adapter_check(const char *dir, const struct model_shape *m, struct err *e);
+/* Does the same for adapter k of a model with several (shape_adapters). */
+int adapter_check_at(const char *dir, const struct model_shape *m, int k, struct err *e);
 
 /* Calls adapter_check, and passes the tensors of the directory to a sink, which gets elements of
  * the flat layout of m. The tensors of a head that m does not compute are passed over. Fails as
@@ -75,6 +77,9 @@ int adapter_check(const char *dir, const struct model_shape *m, struct err *e);
  * adapters of m do not have, or lacks one that they have. */
 int adapter_load(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                  struct err *e);
+/* Does the same for adapter k of a model with several (shape_adapters). */
+int adapter_load_at(const char *dir, const struct model_shape *m, int k, const struct hf_sink *to,
+                    struct err *e);
 
 struct st_tensor;
 /* Opens a directory to read single tensors of the adapters of m, which is borrowed. Checks all that

@@ -225,9 +225,14 @@ static int check_limit(const struct adapter_config *c, const char *key, double v
                    c->path, key, value, field, f->min, f->max, key);
 }
 
-static int compare(const struct adapter_config *c, const struct model_shape *m, struct err *e)
+/* Compares with adapter k of m. */
+static int compare(const struct adapter_config *c, const struct model_shape *m, int k,
+                   struct err *e)
 {
-    const struct shape_adapter *a = &m->adapter;
+    const struct shape_choice *of = m->adapters.n ? &m->adapters.of[k] : NULL;
+    const struct shape_choice own = {
+        .rank = m->adapter.rank, .rslora = m->adapter.rslora, .alpha = m->adapter.alpha};
+    const struct shape_choice *a = of ? of : &own;
     if (check_limit(c, "r", (double)c->rank, "adapter.rank", e) ||
         check_limit(c, "lora_alpha", c->alpha, "adapter.alpha", e))
         return -1;
@@ -260,8 +265,13 @@ int adapter_read_config(const char *dir, struct adapter_config *out, struct err 
     return rc;
 }
 
-int adapter_check(const char *dir, const struct model_shape *m, struct err *e)
+int adapter_check_at(const char *dir, const struct model_shape *m, int k, struct err *e)
 {
     struct adapter_config c;
-    return adapter_read_config(dir, &c, e) ? -1 : compare(&c, m, e);
+    return adapter_read_config(dir, &c, e) ? -1 : compare(&c, m, k, e);
+}
+
+int adapter_check(const char *dir, const struct model_shape *m, struct err *e)
+{
+    return adapter_check_at(dir, m, 0, e);
 }

@@ -569,6 +569,7 @@ static int begin_answer(const struct infer *in, struct infer_work *w, struct err
 {
     const struct request *r = &w->request;
     model_use(in->model, w->slot);
+    if (in->model->shape.adapters.n) model_use_adapter(in->model, r->adapter);
     if (forward_prompt(in, w, e) || expect_prompt(in, w, e)) return -1;
     if (w->states) context_take(in->model, &w->layout, w->states);
     sampler_begin(&w->sampler, r->tokens, r->n_tokens);

@@ -77,10 +77,11 @@ static int keep_text(struct generator *g, int i, const struct infer_answer *a, s
     return 0;
 }
 
-/* Returns the model's name, which is the path of its directory. If there is no directory, it is
- * the job's name. */
-static const char *model_name(const struct job_spec *spec)
+/* Returns the name of the model that answers a request: that of its adapter, if it chose one. Else
+ * it is the path of the model's directory or, if there is no directory, the job's name. */
+static const char *model_name(const struct job_spec *spec, const struct request *r)
 {
+    if (r->adapter != ADAPTER_BASE) return spec_text(spec, spec->model.adapters[r->adapter].name);
     return spec_text(spec, *spec_text(spec, spec->model.path) ? spec->model.path : spec->name);
 }
 
@@ -122,7 +123,7 @@ static int write_answer(struct generator *g, int i, const struct request *r,
     const char *prompt = prompts_at(g->p, i, &size);
     if (!g->writer) return 0;
     if (g->batch)
-        return reply_batch(&g->reply, r, i, model_name(g->in->spec), a, e) ||
+        return reply_batch(&g->reply, r, i, model_name(g->in->spec, r), a, e) ||
                        results_add(&g->results, i, g->reply.line, g->reply.size, e)
                    ? -1
                    : 0;

@@ -55,6 +55,7 @@ static void set_defaults(struct request *r, const struct job_spec *spec)
     r->ignore_eos = spec->sampling.ignore_eos;
     r->echo = 0;
     r->is_chat = false;
+    r->adapter = ADAPTER_BASE;
     r->refused = (struct err){0};
     stop_init(&r->stop);
     for (int i = 0; i < SPEC_STOPS; i++) {
@@ -299,6 +300,37 @@ static int take_name(struct body *b, enum jtok t)
     return err_field(b->e, ERR_INVALID, "model", "model and user must be strings");
 }
 
+/* Lists the names of model.adapters for an error, as many as have room. */
+static void list_adapters(const struct job_spec *s, char *out, size_t size)
+{
+    size_t n = 0;
+    for (int i = 0; i < spec_n_adapters(s) && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "",
+                              spec_text(s, s->model.adapters[i].name));
+}
+
+static int take_model(struct body *b, enum jtok t)
+{
+    const struct job_spec *s = b->spec;
+    const int n = spec_n_adapters(s);
+    char names[300], given[128];
+    if (take_name(b, t)) return -1;
+    for (int i = 0; i < n; i++)
+        if (jread_is(&b->j, spec_text(s, s->model.adapters[i].name))) {
+            b->r->adapter = i;
+            return 0;
+        }
+    const char *path = spec_text(s, s->model.path), *name = spec_text(s, s->name);
+    if (!n || (*path && jread_is(&b->j, path)) || (*name && jread_is(&b->j, name))) return 0;
+    list_adapters(s, names, sizeof names);
+    if (jread_copy(&b->j, given, sizeof given)) strcpy(given, "(a long name)");
+    utf8_show(given);
+    return err_field(b->e, ERR_NOT_FOUND, "model",
+                     "model \"%s\" is none of model.adapters, which has %s: give one of these, or "
+                     "leave model out for the model without an adapter",
+                     given, names);
+}
+
 static const struct request_member {
     const char *name;
     int (*take)(struct body *, enum jtok);
@@ -307,7 +339,7 @@ static const struct request_member {
     {"prompt", take_prompt, API_TEXT},     {"messages", take_messages, API_CHAT},
     {"stop", take_stop, API_BOTH},         {"echo", take_echo, API_TEXT},
     {"stream", take_stream, API_BOTH},     {"best_of", take_best_of, API_TEXT},
-    {"model", take_name, API_BOTH},        {"user", take_name, API_BOTH},
+    {"model", take_model, API_BOTH},       {"user", take_name, API_BOTH},
     {"logprobs", take_logprobs, API_CHAT}, {"top_logprobs", take_top_logprobs, API_CHAT},
     {"tools", take_tools, API_CHAT},       {"functions", take_tools, API_CHAT},
 };

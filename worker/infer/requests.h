@@ -9,9 +9,11 @@
  *
  * The body may have prompt (a string, or a list of token ids), max_tokens, temperature, top_p,
  * top_k, min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos,
- * seed, stop (a string, or a list of up to SPEC_STOPS strings), n, logprobs and echo. model and
- * user (strings) are accepted and ignored; stream may be false, and best_of may equal n. A member
- * that is null or missing gets the job's value. Unused members may have their usual values
+ * seed, stop (a string, or a list of up to SPEC_STOPS strings), n, logprobs and echo. user (a
+ * string) is accepted and ignored; stream may be false, and best_of may equal n. model is a string,
+ * which is ignored too unless the job has model.adapters: then it is the name of one of them. The
+ * job's model.path or name, or no model, stand for the model without an adapter. A member that is
+ * null or missing gets the job's value. Unused members may have their usual values
  * (neutral.h). A request with any other member or value is refused, so that no member is silently
  * ignored. The other requests of the file are still answered.
  *
@@ -72,6 +74,8 @@ struct request {
     /* number of alternatives to report; -1 means that no log-probabilities are reported */
     int32_t logprobs;
     int32_t echo, ignore_eos;
+    int32_t
+        adapter; /* index of the adapter in model.adapters; ADAPTER_BASE if `model` names none */
     /* ERR_NONE if the request is not refused. Otherwise its field is a member of the body, or a
      * field of the job. */
     struct err refused;

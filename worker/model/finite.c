@@ -239,8 +239,15 @@ static int blame_weights(struct model *m, int64_t found, struct err *e, const ch
                          "%s is NaN or infinity, since a block of tensor %s%s has a scale or a "
                          "smallest value past fp16's 65504: set model.weights to \"model\"",
                          what, p.name, where);
-    const char *whose = p.adapter ? "adapter" : p.saved ? "weights or the adapter" : "weights";
-    return err_field(e, ERR_CORRUPT, p.adapter ? "model.adapter" : "model.path",
+    char adapter[48] = "adapter";
+    const bool several = p.adapter && m->shape.adapters.n;
+    if (several)
+        snprintf(adapter, sizeof adapter, "adapter %d of model.adapters", p.of_adapter + 1);
+    const char *whose = p.adapter ? adapter : p.saved ? "weights or the adapter" : "weights";
+    return err_field(e, ERR_CORRUPT,
+                     several     ? "model.adapters"
+                     : p.adapter ? "model.adapter"
+                                 : "model.path",
                      "%s is NaN or infinity, since tensor %s of the %s holds one%s%s: replace "
                      "the %s",
                      what, p.name, whose, where,

@@ -71,6 +71,30 @@ int adapter_facts_read(const char *json, size_t size, struct adapter_facts *out,
                : 0;
 }
 
+static void write_names(struct jwrite *w, const char *key, const char (*name)[SPEC_TARGET_SIZE],
+                        int n)
+{
+    jwrite_array(w, key);
+    for (int i = 0; i < n; i++) jwrite_str(w, NULL, name[i]);
+    jwrite_end(w);
+}
+
+int64_t adapter_facts_write(const struct adapter_facts *f, char *out, size_t size)
+{
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "rank", f->rank);
+    jwrite_double(&w, "alpha", f->alpha);
+    jwrite_bool(&w, "rslora", f->rslora);
+    jwrite_double(&w, "dropout", f->dropout);
+    jwrite_int(&w, "layers", f->layers);
+    write_names(&w, "targets", f->target, f->n);
+    if (f->n_saved) write_names(&w, "modules_to_save", f->saved, f->n_saved);
+    jwrite_end(&w);
+    return jwrite_finish(&w);
+}
+
 /* ---- the job's fields ------------------------------------------------------------------------ */
 
 static int refuse(const char *field, const char *is, const char *of, struct err *e)

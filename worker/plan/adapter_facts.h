@@ -30,6 +30,11 @@ int adapter_facts_named(const struct job_spec *s);
  * that no adapter has; and with ERR_UNSUPPORTED if no job can have its value. */
 int adapter_facts_read(const char *json, size_t size, struct adapter_facts *out, struct err *e);
 
+/* Writes the text of the facts that adapter_facts_read reads: JSON on one line. Returns its length,
+ * or -1 if `size` is too small; ADAPTER_FACTS_SIZE is enough. */
+#define ADAPTER_FACTS_SIZE 4096
+int64_t adapter_facts_write(const struct adapter_facts *f, char *out, size_t size);
+
 /* Gives a value to each of type, rank, alpha, rslora, targets and modules_to_save that the job does
  * not name, and to adapter.dropout of a training. Fails with ERR_INVALID if the job names a value
  * that is not the directory's. Lists that the job names are not compared here. Fails with
@@ -44,6 +49,11 @@ int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f,
 /* Checks that the job's model, which is known, has all layers of the directory. */
 int adapter_facts_check_layers(const struct job_spec *s, const struct adapter_facts *f,
                                struct err *e);
+
+/* Checks the names of model.adapters, and that the requests of the job choose an adapter. Does
+ * nothing if the job has none. Fails with ERR_INVALID, ERR_UNSUPPORTED or ERR_TOO_LARGE, and the
+ * error names the field. */
+int adapter_list_check(const struct job_spec *s, struct err *e);
 
 /* Changes an error of family_check about fields that adapter_facts_fill has set. `named` has the
  * lists that the job names itself, and an error about another list becomes one about model.adapter.

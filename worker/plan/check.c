@@ -353,14 +353,15 @@ int family_check(struct job_spec *s, struct err *e)
 {
     /* The rules below need the sizes of the whole model. */
     s->model.shape.tp = s->model.shape.no_head = s->model.shape.quant = 0;
-    s->model.shape.freeze.n_kinds = s->model.shape.adapter.rank = 0;
+    s->model.shape.freeze.n_kinds = s->model.shape.adapter.rank = s->model.shape.adapters.n = 0;
     if (job_check(s, e) || rules_rope(s, e)) return -1;
     if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);
     if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;
     if (rules_known(s) && check_model(s, e)) return -1;
     if (rules_parallel(s, e) || rules_states(s, e) || rules_offload(s, e)) return -1;
     if (rules_known(s)) config_keep(s);
-    return rules_tensor(s, e) || rules_weights(s, e) || rules_adapter(s, e) || rules_freeze(s, e)
+    return rules_tensor(s, e) || rules_weights(s, e) || rules_adapter(s, e) ||
+                   rules_adapters(s, e) || rules_freeze(s, e)
                ? -1
                : 0;
 }

@@ -126,8 +126,7 @@ static int n_products(const struct program *p, const uint64_t *on)
     return n;
 }
 
-/* Checks that the program of a layer has room for n adapters. */
-static int check_room(const struct program *p, const uint64_t *on, int n, struct err *e)
+int rules_adapter_room(const struct program *p, const uint64_t *on, int n, struct err *e)
 {
     const int more = n_products(p, on);
     if (p->n_weights + 2 * n <= PROG_WEIGHTS && p->n_ops + more <= PROG_OPS &&
@@ -173,7 +172,7 @@ static int find(struct adapting *z, struct err *e)
     for (int k = 0; k < f->n_kinds && !rc; k++) {
         if (!has_kind(&z->s->model.shape, k)) continue;
         const int n = mark(z, &f->layer[k], z->to->on[k]);
-        rc = check_room(&f->layer[k], z->to->on[k], n, e);
+        rc = rules_adapter_room(&f->layer[k], z->to->on[k], n, e);
     }
     if (!rc) rc = check_targets(z, e);
     family_free(f);

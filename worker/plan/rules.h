@@ -4,6 +4,7 @@
 #define SEQD_PLAN_RULES_H
 
 #include "api/core/job.h"
+#include "worker/program/program.h"
 
 /* Tells whether the model's sizes are known. They are not known if no node has described
  * model.path yet. */
@@ -38,6 +39,14 @@ int rules_weights(struct job_spec *s, struct err *e);
  * rules_weights. Fails if a target names no product, or if the job has a field that does not go
  * with adapters. */
 int rules_adapter(struct job_spec *s, struct err *e);
+/* Checks that the program of a layer has room for n adapters of products, of which `on` has those
+ * that have at least one. */
+int rules_adapter_room(const struct program *p, const uint64_t *on, int n, struct err *e);
+/* Checks model.adapters, and sets shape_adapters in the model's shape from the facts of their
+ * directories, if all of these are known. Call it after rules_adapter. Fails if the job is not one
+ * that has requests with names of models, and as rules_adapter does for each of them; then the
+ * error has the field "model.adapters.NAME". */
+int rules_adapters(struct job_spec *s, struct err *e);
 /* Finds the n modules that are trained whole beside adapters, and sets adapter.saves in the model's
  * shape, which has the adapters. Fails if a name is that of another module than the embedding and
  * the head, or if these are tied. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
+#include "api/core/job_paths.h"
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "api/core/clock.h"
@@ -71,6 +72,33 @@ static int derive_steps(struct run *r, struct err *e)
     return family_check(s, e);
 }
 
+/* Describes the adapters of model.adapters that the spec does not describe. Returns 1 if there was
+ * one, else 0, or -1 on an error. */
+static int open_adapters(struct run *r, struct err *e)
+{
+    char dir[RANK_PATH_SIZE], json[SPEC_CONFIG_SIZE], field[JOB_ADAPTER_FIELD];
+    struct adapter_facts facts;
+    int described = 0;
+    for (int i = 0; i < spec_n_adapters(r->spec); i++) {
+        struct spec_adapter *a = &r->spec->model.adapters[i];
+        int64_t n;
+        if (a->facts) continue;
+        job_adapter_field(r->spec, i, field);
+        if (roots_directory(spec_text(r->spec, a->path), r->roots, r->n_roots, field, dir, e))
+            return -1;
+        n = adapter_describe(dir, json, sizeof json, e);
+        if (n < 0 || adapter_facts_read(json, (size_t)n, &facts, e)) {
+            snprintf(e->field, sizeof e->field, "%s", field);
+            return -1;
+        }
+        n = adapter_facts_write(&facts, json, sizeof json);
+        if (n < 0 || spec_intern(r->spec, json, (size_t)n, &a->facts))
+            return err_field(e, ERR_TOO_LARGE, field, "%s has too many modules", field);
+        described = 1;
+    }
+    return described;
+}
+
 /* Describes the adapter of the job, if the spec does not. Returns 1 if it did, 0 if the spec
  * describes it or has no adapter, and -1 on an error. */
 static int open_adapter(struct run *r, struct err *e)
@@ -78,6 +106,7 @@ static int open_adapter(struct run *r, struct err *e)
     char dir[RANK_PATH_SIZE], json[SPEC_CONFIG_SIZE];
     struct adapter_facts facts;
     struct job_spec *s = r->spec;
+    if (spec_n_adapters(s)) return open_adapters(r, e);
     if (!s->model.adapter || s->adapter.type != ADAPTER_NONE) return 0;
     if (roots_directory(spec_text(s, s->model.adapter), r->roots, r->n_roots, "model.adapter", dir,
                         e))

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/job.h"
+#include "api/core/job_paths.h"
 #include "api/core/log.h"
 #include "api/core/utf8.h"
 #include "worker/ckpt/scatter.h"
@@ -73,14 +74,15 @@ static bool is_merged(struct run *r, const char *dir)
 }
 
 /* Refuses the adapter of a directory if it was trained on another base than the job's, as far as
- * the directory names the base. */
-static int check_base(struct run *r, const char *dir, struct err *e)
+ * the directory names the base. *own is the base of the job; if it has no name yet, it is found
+ * first. */
+static int check_base(struct run *r, const char *dir, struct base_id *own, struct err *e)
 {
-    struct base_id made, own;
+    struct base_id made;
     const int known = base_id_read(dir, &made, e);
     if (known <= 0) return known;
-    if (find_base(r, &own, e)) return -1;
-    const int rc = base_id_check(dir, &own,
+    if (!own->name[0] && find_base(r, own, e)) return -1;
+    const int rc = base_id_check(dir, own,
                                  "; if this is that model in another precision, name a copy of the "
                                  "adapter without " BASE_ID_FILE,
                                  e);
@@ -89,7 +91,7 @@ static int check_base(struct run *r, const char *dir, struct err *e)
         e, ERR_CONFLICT, "model.adapter",
         "%s is merged into %s already: leave model.adapter out, or give the base %s in "
         "model.path",
-        dir, own.name, made.name);
+        dir, own->name, made.name);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -174,13 +176,29 @@ static int note_again(struct run *r, const struct hf_requant *a, struct err *e)
 
 static bool has_adapters(const struct run *r)
 {
-    return r->spec->model.shape.adapter.rank > 0;
+    return shape_adapts(&r->spec->model.shape);
 }
 
-/* Tells whether the adapters are those of a directory, and not new ones. */
+/* Tells whether the adapters are those of directories, and not new ones. */
 static bool has_directory(const struct run *r)
 {
-    return has_adapters(r) && r->spec->model.adapter;
+    return has_adapters(r) && (r->spec->model.adapter || r->spec->model.adapters[0].path);
+}
+
+/* Loads the adapters of model.adapters, on rank 0. */
+static int load_list(struct run *r, const struct model_shape *shape, const struct hf_sink *to,
+                     struct err *e)
+{
+    char dir[RANK_PATH_SIZE], field[JOB_ADAPTER_FIELD];
+    struct base_id own = {0};
+    for (int i = 0; i < shape->adapters.n; i++) {
+        job_adapter_field(r->spec, i, field);
+        if (resolve(r, r->spec->model.adapters[i].path, field, dir, e)) return -1;
+        if (!check_base(r, dir, &own, e) && !adapter_load_at(dir, shape, i, to, e)) continue;
+        snprintf(e->field, sizeof e->field, "%s", field);
+        return -1;
+    }
+    return 0;
 }
 
 /* Passes the adapters to a sink, on rank 0. They are read from model.adapter, or drawn if it is not
@@ -189,12 +207,15 @@ static int load_adapters(struct run *r, const struct model_shape *shape, const s
                          struct err *e)
 {
     char dir[RANK_PATH_SIZE];
+    struct base_id own = {0};
     if (!has_adapters(r)) return 0;
+    if (shape->adapters.n) return load_list(r, shape, to, e);
     if (!has_directory(r))
         return model_random_adapters(shape, r->spec->seed, &(struct random_sink){to->take, to->arg},
                                      e);
     if (resolve(r, r->spec->model.adapter, "model.adapter", dir, e)) return -1;
-    if (check_base(r, dir, e) || adapter_load(dir, shape, to, e)) return about(e, "model.adapter");
+    if (check_base(r, dir, &own, e) || adapter_load(dir, shape, to, e))
+        return about(e, "model.adapter");
     return 0;
 }
 
@@ -399,11 +420,12 @@ int weights_start(struct run *r, struct sharded_state *h, struct weights_start *
 int weights_merge(struct run *r, void (*still)(void *arg), void *arg, struct weights_merge *out,
                   struct err *e)
 {
+    struct base_id own = {0};
     *out = (struct weights_merge){0};
     if (resolve_model(r, out->model, e) ||
         resolve(r, r->spec->model.adapter, "model.adapter", out->adapter, e))
         return -1;
-    if (check_base(r, out->adapter, e)) return about(e, "model.adapter");
+    if (check_base(r, out->adapter, &own, e)) return about(e, "model.adapter");
     if (file_join(out->beside, e, "%s/beside", r->args->job_dir)) return -1;
     const struct hf_take take = {out->model, out->beside, true, still, arg};
     return copy_files(r, &take, &out->left, e);
