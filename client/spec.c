@@ -87,21 +87,58 @@ static struct jv *parse(const char *path, const char *text, size_t size, struct 
 
 /* ---- relative paths -------------------------------------------------------------------------- */
 
+enum { MOST = 8192 }; /* bytes of a path, with its NUL */
+
+/* Tells whether the path is relative. */
+static bool is_relative(const char *path)
+{
+    return path && *path && *path != '/' && strncmp(path, "upload:", 7) != 0 &&
+           strncmp(path, "job:", 4) != 0;
+}
+
+/* Writes a relative path of a field as an absolute one. */
+static int join(const char *cwd, const char *given, const char *field, char out[MOST],
+                struct err *e)
+{
+    while (!strncmp(given, "./", 2)) given += 2;
+    if (snprintf(out, MOST, "%s/%s", strcmp(cwd, "/") ? cwd : "", given) < MOST) return 0;
+    return err_field(e, ERR_TOO_LARGE, field,
+                     "%s: the path is longer than %d bytes: give a shorter one", field, MOST - 1);
+}
+
 static int make_absolute(struct jv *spec, const struct jv *stored, const char *field,
                          const char *cwd, struct err *e)
 {
-    char path[8192];
+    char path[MOST];
     const char *given = jv_str(spec, field, NULL);
-    if (!given || !*given || *given == '/' || !strncmp(given, "upload:", 7) ||
-        !strncmp(given, "job:", 4) || (stored && !strcmp(given, jv_str(stored, field, ""))))
-        return 0;
-    while (!strncmp(given, "./", 2)) given += 2;
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", strcmp(cwd, "/") ? cwd : "", given) >=
-        sizeof path)
-        return err_field(e, ERR_TOO_LARGE, field,
-                         "%s: the path is longer than %zu bytes: give a shorter one", field,
-                         sizeof path - 1);
-    return jv_set_str(spec, field, path, e);
+    if (!is_relative(given) || (stored && !strcmp(given, jv_str(stored, field, "")))) return 0;
+    return join(cwd, given, field, path, e) ? -1 : jv_set_str(spec, field, path, e);
+}
+
+/* Makes the paths of model.adapters absolute. Their names may have dots, which a path in a spec
+ * cannot have, so the object is replaced as a whole. */
+static int make_adapters_absolute(struct jv *spec, const char *cwd, struct err *e)
+{
+    static const char field[] = "model.adapters";
+    const struct jv *old = jv_get(spec, field);
+    char path[MOST];
+    int rc = 0;
+    if (!old || !jv_is_object(old)) return 0;
+    struct jv *made = jv_object();
+    for (size_t i = 0; i < jv_len(old) && !rc; i++) {
+        const char *name;
+        const struct jv *v = jv_at(old, i, &name);
+        const char *given = jv_str(v, "", NULL);
+        const bool relative = is_relative(given);
+        rc = relative ? join(cwd, given, field, path, e) : 0;
+        if (!rc && jv_put(made, name, relative ? jv_string(path, strlen(path)) : jv_share(v)))
+            rc = err_field(e, ERR_INVALID, field, "%s: %.64s is no name", field, name);
+    }
+    char *text = jv_dump(made, JV_COMPACT);
+    if (!rc) rc = jv_set(spec, field, text, e);
+    free(text);
+    jv_free(made);
+    return rc;
 }
 
 int spec_make_absolute(struct jv *spec, const struct jv *stored, const char *cwd, struct err *e)
@@ -111,6 +148,7 @@ int spec_make_absolute(struct jv *spec, const struct jv *stored, const char *cwd
     static const char *const lists[] = {"data.train", "eval.data"};
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         if (make_absolute(spec, stored, single[i], cwd, e)) return -1;
+    if (!stored && make_adapters_absolute(spec, cwd, e)) return -1;
     const char *resume = jv_str(spec, "checkpoint.resume", "auto");
     if (strcmp(resume, "auto") && strcmp(resume, "none") &&
         make_absolute(spec, stored, "checkpoint.resume", cwd, e))

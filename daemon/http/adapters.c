@@ -4,12 +4,17 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "api/core/job_paths.h"
 
-static const char field[] = "model.adapter";
+static const char *field_of(const struct adapters *a, char out[JOB_ADAPTER_FIELD])
+{
+    return a->at < 0 ? "model.adapter" : job_adapter_field(a->spec, a->at, out);
+}
 
 static const char *path_of(const struct adapters *a)
 {
-    return spec_text(a->spec, a->spec->model.adapter);
+    const struct job_spec *s = a->spec;
+    return spec_text(s, a->at < 0 ? s->model.adapter : s->model.adapters[a->at].path);
 }
 
 static bool is_known(const struct adapters *a)
@@ -32,9 +37,13 @@ static void fill(struct adapters *a)
 static void refuse(struct adapters *a, const struct err *why)
 {
     struct err e = *why;
+    char name[JOB_ADAPTER_FIELD];
+    const char *field = field_of(a, name);
     const bool of_node = e.code == ERR_INTERNAL || e.code == ERR_PEER || e.code == ERR_TIMEOUT;
-    if (!*e.field && !of_node) snprintf(e.field, sizeof e.field, "%s", field);
-    if (a->elsewhere) {
+    if (a->at >= 0) err_prefix(&e, "%s", field);
+    if ((!*e.field && !of_node) || (a->at >= 0 && !strcmp(e.field, "model.adapter")))
+        snprintf(e.field, sizeof e.field, "%s", field);
+    if (a->elsewhere && a->at < 0) {
         const size_t n = strlen(e.text);
         snprintf(e.text + n, sizeof e.text - n,
                  "; adapter.type \"lora\" with adapter.rank, adapter.targets and "
@@ -72,25 +81,81 @@ bool adapters_unread(const struct job_spec *s)
            s->adapter.alpha > 0 && dropout && rslora && s->adapter.targets[0];
 }
 
-void adapters_find(struct adapters *a, struct job_spec *spec)
+/* Sends the question about the directory path_of(a). `on` gets the answer. */
+static void ask(struct adapters *a, ask_answer *on)
 {
     struct msg m = {.type = MSG_DESCRIBE, .adapter = true};
+    char name[JOB_ADAPTER_FIELD];
+    const char *field = field_of(a, name);
+    struct err e;
+    if (strlen(path_of(a)) >= sizeof m.path) {
+        err_field(&e, ERR_INVALID, field, "%s is longer than %zu bytes", field, sizeof m.path - 1);
+        a->done(a->arg, 0, &e);
+        return;
+    }
+    snprintf(m.path, sizeof m.path, "%s", path_of(a));
+    m.grants = a->grants->list;
+    m.n_grants = a->grants->n;
+    control_ask(a->control, *a->node ? a->node : NULL, &m, on, a);
+}
+
+/* ---- model.adapters -------------------------------------------------------------------------- */
+
+static void find_next(struct adapters *a);
+
+/* Keeps the facts of an adapter in the spec. */
+static int keep(struct adapters *a, const char *answer, struct err *e)
+{
+    char text[ADAPTER_FACTS_SIZE];
+    if (adapter_facts_read(answer, strlen(answer), &a->facts, e)) return -1;
+    const int64_t n = adapter_facts_write(&a->facts, text, sizeof text);
+    if (n > 0 && !spec_intern(a->spec, text, (size_t)n, &a->spec->model.adapters[a->at].facts))
+        return 0;
+    return err_set(e, ERR_TOO_LARGE,
+                   "the strings of the job and the modules of its adapters exceed %d bytes "
+                   "together: make the strings shorter, or name fewer adapters",
+                   SPEC_TEXT_SIZE);
+}
+
+static void on_listed(void *arg, const struct msg *m, const struct err *why)
+{
+    struct adapters *a = arg;
+    struct err e;
+    if (why || keep(a, m->config, &e)) {
+        refuse(a, why ? why : &e);
+        return;
+    }
+    a->at++;
+    find_next(a);
+}
+
+static void find_next(struct adapters *a)
+{
+    if (a->at < spec_n_adapters(a->spec))
+        ask(a, on_listed);
+    else
+        a->done(a->arg, 0, NULL);
+}
+
+void adapters_find(struct adapters *a, struct job_spec *spec)
+{
     struct err e;
     a->spec = spec;
     a->described = false;
-    if (!*path_of(a) || adapters_unread(spec) ||
-        (a->elsewhere && spec->adapter.type != ADAPTER_NONE)) {
+    a->at = -1;
+    if (spec_n_adapters(spec)) {
+        a->at = 0;
+        if (adapter_list_check(spec, &e))
+            a->done(a->arg, 0, &e);
+        else
+            find_next(a);
+    } else if (!*path_of(a) || adapters_unread(spec) ||
+               (a->elsewhere && spec->adapter.type != ADAPTER_NONE)) {
         a->done(a->arg, 0, NULL);
-    } else if (strlen(path_of(a)) >= sizeof m.path) {
-        err_field(&e, ERR_INVALID, field, "%s is longer than %zu bytes", field, sizeof m.path - 1);
-        a->done(a->arg, 0, &e);
     } else if (is_known(a)) {
         fill(a);
     } else {
-        snprintf(m.path, sizeof m.path, "%s", path_of(a));
-        m.grants = a->grants->list;
-        m.n_grants = a->grants->n;
-        control_ask(a->control, *a->node ? a->node : NULL, &m, on_described, a);
+        ask(a, on_described);
     }
 }
 

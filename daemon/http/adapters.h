@@ -1,5 +1,5 @@
-/* adapters.h: asks a node to describe the directory of a job's adapter, and gives its values to the
- * fields that the job leaves out. */
+/* adapters.h: asks a node to describe the directories of a job's adapters. The directory of
+ * model.adapter gives its values to the fields that the job leaves out. */
 #ifndef SEQD_DAEMON_HTTP_ADAPTERS_H
 #define SEQD_DAEMON_HTTP_ADAPTERS_H
 
@@ -22,6 +22,8 @@ struct adapters {
     struct job_spec *spec; /* borrowed until done is called */
     bool described;        /* `facts` are those of the directory, and the spec has them */
     int named;             /* lists that the job names itself (ADAPTER_NAMES_TARGETS ...) */
+    int at; /* index of the adapter of model.adapters that a node is asked about; -1 for
+             * model.adapter */
     struct adapter_facts facts;
     /* The last directory that a node described: the answer, and the arguments of the question. */
     struct {
@@ -34,8 +36,9 @@ struct adapters {
 /* Tells whether no process reads model.adapter: the job resumes a checkpoint, which has the weights
  * of the adapter, and the spec names every field that the directory would give. */
 bool adapters_unread(const struct job_spec *s);
-/* Asks a node about model.adapter, if the spec has one, and fills in the spec. No node is asked for
- * a directory that no process reads, or for a plan for other hardware that names adapter.type
+/* Asks a node about model.adapter, if the spec has one, and fills in the spec. It asks about those
+ * of model.adapters one after the other, and keeps the facts of each in the spec. No node is asked
+ * for a directory that no process reads, or for a plan for other hardware that names adapter.type
  * itself. done is called on the loop's thread, perhaps inside the call. tested:
  * tests/daemon/test_seqd_adapter.c */
 void adapters_find(struct adapters *a, struct job_spec *spec);

@@ -103,7 +103,8 @@ static bool is_model(const struct resolving *k)
 
 static bool is_adapter(const struct resolving *k)
 {
-    return !strcmp(field_of(k), "model.adapter");
+    static const char list[] = "model.adapters.";
+    return !strcmp(field_of(k), "model.adapter") || !strncmp(field_of(k), list, sizeof list - 1);
 }
 
 static bool is_resumed(const struct resolving *k)

@@ -189,6 +189,43 @@ static int read_saved(struct spec_reader *r, const json_t *v)
     return read_names(r, "adapter.modules_to_save", v, SPEC_SAVED, r->s->adapter.modules_to_save);
 }
 
+/* Reads an adapter of model.adapters: its path or, in a stored spec, its path and its facts. */
+static int read_adapter(struct spec_reader *r, const char *key, const json_t *v,
+                        struct spec_adapter *out)
+{
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "model.adapters.%.64s", key);
+    if (spec_intern(r->s, key, strlen(key), &out->name))
+        return err_field(r->e, ERR_TOO_LARGE, "model.adapters", "model.adapters is too long");
+    if (!json_is_object(v) || r->form != JSON_STORED) return scalar_string(r, path, v, &out->path);
+    const json_t *facts = json_object_get(v, "facts"), *to = json_object_get(v, "path");
+    if (to && scalar_string(r, path, to, &out->path)) return -1;
+    return facts ? scalar_string(r, path, facts, &out->facts) : 0;
+}
+
+static int read_adapters(struct spec_reader *r, const json_t *v)
+{
+    static const char list[] = "model.adapters";
+    const char *key;
+    json_t *member;
+    int n = 0;
+    if (!json_is_object(v)) return scalar_wrong_type(r, list, "an object of paths by name", v);
+    if (!json_object_size(v))
+        return err_field(r->e, ERR_INVALID, list,
+                         "%s is empty: give {\"NAME\": \"PATH\"}, or leave it out", list);
+    if (json_object_size(v) > SPEC_ADAPTERS)
+        return err_field(r->e, ERR_INVALID, list, "%s has %zu adapters, and at most %d: name fewer",
+                         list, json_object_size(v), SPEC_ADAPTERS);
+    json_object_foreach((json_t *)v, key, member)
+    {
+        if (!*key)
+            return err_field(r->e, ERR_INVALID, list, "%s has an empty name: give it letters",
+                             list);
+        if (read_adapter(r, key, member, &r->s->model.adapters[n++])) return -1;
+    }
+    return 0;
+}
+
 static int read_labels(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return scalar_wrong_type(r, "labels", "an object of strings", v);
@@ -345,6 +382,7 @@ static const struct special {
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},
     {"model.config", read_config, ~0u},
+    {"model.adapters", read_adapters, ~0u},
     {"checkpoint.resume", read_resume, TRAINING},
     {"train.epochs", read_epochs, TRAINING},
     {"train.global_batch_tokens", read_batch_tokens, TRAINING},

@@ -120,6 +120,19 @@ static bool hidden(const struct job_spec *s, const struct field *f, enum json_fo
            !*spec_text(s, *(const spec_ref *)((const char *)s + f->offset));
 }
 
+static json_t *adapters_value(const struct job_spec *s, enum json_form form)
+{
+    json_t *o = json_object();
+    for (int i = 0; i < spec_n_adapters(s); i++) {
+        const struct spec_adapter *a = &s->model.adapters[i];
+        json_t *v = json_string(spec_text(s, a->path));
+        if (form == JSON_STORED && a->facts)
+            v = json_pack("{s:o, s:s}", "path", v, "facts", spec_text(s, a->facts));
+        json_object_set_new(o, spec_text(s, a->name), v);
+    }
+    return o;
+}
+
 static json_t *spec_value(const struct job_spec *s, enum json_form form)
 {
     json_t *root = json_object();
@@ -128,6 +141,7 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
     /* Only a stored spec has the config of a model directory, which seqd has found out. */
     if (*s->model.config && (form == JSON_STORED || spec_new_model(s)))
         put(root, "model.config", json_loads(s->model.config, 0, NULL));
+    if (s->model.adapters[0].name) put(root, "model.adapters", adapters_value(s, form));
     if (s->checkpoint.resume == RESUME_PATH && json_object_get(root, "checkpoint"))
         put(root, "checkpoint.resume", json_string(spec_text(s, s->checkpoint.resume_path)));
     for (const struct field *c = spec_constants; c->path; c++)

@@ -473,13 +473,15 @@ static void test_spec_paths(void)
 {
     static const char given[] =
         "{\"name\":\"a/b\",\"model\":{\"path\":\"./m\",\"adapter\":\"lora/"
-        "a\"},\"input\":{\"path\":\"in.txt\"},"
+        "a\",\"adapters\":{\"x.1\":\"./lora/x\",\"y\":\"job:7\",\"z\":\"/"
+        "z\"}},\"input\":{\"path\":\"in.txt\"},"
         "\"context\":{\"load\":\"../c\"},\"checkpoint\":{\"resume\":\"step-1\"},\"data\":{"
         "\"train\":[{\"path\":\"worker/*/*.c\"},{\"path\":\"/abs/x\"}]}, "
         "\"eval\":{\"data\":[{\"path\":\"e\"}]}}";
     static const char want[] =
         "{\"name\": \"a/b\", \"model\": {\"path\": \"/home/u/m\", \"adapter\": "
-        "\"/home/u/lora/a\"}, \"input\": {\"path\": \"/home/u/in.txt\"}, \"context\": {\"load\": "
+        "\"/home/u/lora/a\", \"adapters\": {\"x.1\": \"/home/u/lora/x\", \"y\": \"job:7\", "
+        "\"z\": \"/z\"}}, \"input\": {\"path\": \"/home/u/in.txt\"}, \"context\": {\"load\": "
         "\"/home/u/../c\"}, \"checkpoint\": {\"resume\": "
         "\"/home/u/"
         "step-1\"}, \"data\": {\"train\": [{\"path\": \"/home/u/worker/*/*.c\"}, {\"path\": "

@@ -283,9 +283,96 @@ static void test_batch(void)
     finish();
 }
 
+/* ---- model.adapters -------------------------------------------------------------------------- */
+
+#define LIST(adapters)                                                                             \
+    "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":" adapters                     \
+    "},\"data\":{\"seq_len\":64},\"input\":{\"path\":\"/b\",\"format\":\"openai_batch\"}}"
+#define TWO "{\"b.2\":\"/a\",\"x\":\"/c\"}"
+
+/* Answers the question about the directory `path`. */
+static void tell_one(const char *path, const char *facts, const struct err *why)
+{
+    CHECK(w.fetch.type == MSG_DESCRIBE && w.fetch.adapter);
+    CHECK_STR(w.fetch.path, path);
+    tell(facts, why);
+}
+
+/* Submits a job of two adapters, the second of which is described by this text or this error.
+ * Returns the status. */
+static int submit_two(const char *facts, const struct err *why, bool asks_model)
+{
+    const int fd = begin_request("/v1/jobs", LIST(TWO));
+    tell_one("/a", FACTS(ALL), NULL);
+    wait_question();
+    tell_one("/c", facts, why);
+    if (asks_model) {
+        wait_question();
+        tell_model();
+    }
+    return answer_of(fd);
+}
+
+#define SMALL                                                                                      \
+    "{\"rank\":2,\"alpha\":1,\"rslora\":false,\"dropout\":0,\"layers\":1,\"targets\":["            \
+    "\"self_attn.q_proj\"]}"
+
+/* Checks that a node is asked about each of them, and that their facts outlive a restart. */
+static void test_list(void)
+{
+    begin();
+    node_joins();
+    CHECK_MSG(submit_two(SMALL, NULL, true) == 201, "%s", reply);
+    close_server();
+    begin_in(false, 0);
+    CHECK(get("/v1/jobs/1") == 200);
+    CHECK_MSG(strstr(reply, "\"adapters\":" TWO) && !strstr(reply, "facts"), "%s", reply);
+    const struct shape_adapters *of = &control_job(w.control, 1)->spec->model.shape.adapters;
+    CHECK(of->n == 2 && of->of[0].rank == 4 && of->of[1].rank == 2);
+    CHECK(of->of[0].rslora && of->of[1].scale == 0.5 && of->of[0].on[0] == 127);
+    CHECK(of->of[1].on[0] == 1);
+    finish();
+}
+
+/* Checks that errors name the adapter. */
+static void test_list_refused(void)
+{
+    static const struct {
+        const char *facts, *says;
+    } rows[] = {
+        {"{\"rank\":2,\"alpha\":1,\"targets\":[\"mixer.x_proj\"]}",
+         "names no product of the model"},
+        {"{\"rank\":2,\"alpha\":1,\"layers\":99,\"targets\":[\"q_proj\"]}", "adapter of layer 98"},
+        {"{\"rank\":2,\"alpha\":1,\"targets\":[\"q_proj\"],\"modules_to_save\":[\"lm_head\"]}",
+         "whole modules"}};
+    struct err e = {0};
+    begin();
+    node_joins();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const bool late = i < 2;
+        CHECK_MSG(submit_two(rows[i].facts, NULL, late) == 400, "%s", reply);
+        CHECK_MSG(strstr(reply, "\"pointer\":\"/model/adapters/x\"") &&
+                      strstr(reply, "model.adapters.x: ") && strstr(reply, rows[i].says),
+                  "%s", reply);
+    }
+    err_field(&e, ERR_NOT_FOUND, "model.adapter", "/c does not exist on this node");
+    CHECK(submit_two("", &e, false) == 400);
+    CHECK_MSG(strstr(reply, "\"pointer\":\"/model/adapters/x\"") &&
+                  strstr(reply, "model.adapters.x: /c does not exist"),
+              "%s", reply);
+    /* Names are checked before a node is asked. */
+    w.fetch.type = 0;
+    CHECK(post("/v1/jobs", LIST("{\"X\":\"/a\"}")) == 400 && !w.fetch.type);
+    CHECK_MSG(strstr(reply, "\"pointer\":\"/model/adapters\"") && strstr(reply, "byte 0x58"), "%s",
+              reply);
+    finish();
+}
+
 int main(void)
 {
     seqd_test_init();
+    RUN(test_list);
+    RUN(test_list_refused);
     RUN(test_alone);
     RUN(test_named);
     RUN(test_saved);

@@ -334,11 +334,65 @@ static const char *const refused[][3] = {
     {"{\"kind\":\"train\",\"model\":{\"path\":\"/m\",\"config\":{\"hidden_size\":64}}," DATA
      ",\"train\":{\"steps\":5}}",
      "model.config", "leave model.config out"},
-    {"{\"kind\":\"score\"," CONFIG ",\"data\":{\"seq_len\":64},\"input\":{\"path\":\"x\","
+    {"{\"kind\":\"score\"," CONFIG ",\"data\":{\"seq_len\":512},\"input\":{\"path\":\"x\","
      "\"prompt\":\"y\"}}",
      "input.prompt", "does not belong to a score job"},
     {"{\"kind\":\"generate\"," CONFIG ",\"input\":{\"prompt\":\"a\",\"path\":\"b\"}}", "input",
      "either"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/"
+     "m\",\"adapters\":{}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":"
+     "\"openai_batch\"}}",
+     "model.adapters", "model.adapters is empty: give"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/"
+     "m\",\"adapters\":[]},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":"
+     "\"openai_batch\"}}",
+     "model.adapters", "must be an object of paths by name"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"a\":\"/x\",\"b\":\"/"
+     "x\",\"c\":\"/x\",\"d\":\"/x\",\"e\":\"/x\",\"f\":\"/x\",\"g\":\"/x\",\"h\":\"/x\",\"i\":\"/"
+     "x\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":\"openai_batch\"}"
+     "}",
+     "model.adapters", "9 adapters, and at most 8"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"\":\"/"
+     "x\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":\"openai_batch\"}"
+     "}",
+     "model.adapters", "an empty name"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/"
+     "m\",\"adapters\":{\"a\":\"\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\","
+     "\"format\":\"openai_batch\"}}",
+     "model.adapters.a", "is empty: give the path"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/"
+     "m\",\"adapters\":{\"a\":3}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\","
+     "\"format\":\"openai_batch\"}}",
+     "model.adapters.a", "must be a string"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"a\":{\"path\":\"/"
+     "x\"}}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":\"openai_"
+     "batch\"}"
+     "}",
+     "model.adapters.a", "must be a string"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"A\":\"/"
+     "x\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":\"openai_batch\"}"
+     "}",
+     "model.adapters", "name 1 has the byte 0x41"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"a\":\"/x\",\"a\":\"/"
+     "y\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":\"openai_batch\"}"
+     "}",
+     "", "duplicate"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"a\":\"/"
+     "x\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":\"jsonl\"}}",
+     "model.adapters", "other prompts name none"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"a\":\"/"
+     "x\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":\"openai_batch\"}"
+     ","
+     "\"adapter\":{\"type\":"
+     "\"lora\"}}",
+     "adapter.type", "beside model.adapters, each of which"},
+    {"{\"kind\":\"score\",\"model\":{\"path\":\"/m\",\"adapters\":{\"a\":\"/"
+     "x\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.txt\"}}",
+     "model.adapters", "a score job has one adapter: name it in model.adapter"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapter\":\"/y\",\"adapters\":{\"a\":\"/"
+     "x\"}},\"data\":{\"seq_len\":512},\"input\":{\"path\":\"a.jsonl\",\"format\":\"openai_batch\"}"
+     "}",
+     "model.adapters", "beside model.adapter: requests choose"},
     {"[]", "", "must be a JSON object"},
     {"{\"kind\":\"train\",\"kind\":\"score\"}", "", "duplicate"},
     {"{\"kind\":\"train\",}", "", "line 1"},
@@ -506,11 +560,14 @@ static void test_round_trip(void)
         ",\"train\":{\"steps\":5},\"verify\":{\"max_tokens\":"
         "100}}",
         "{\"kind\":\"score\"," CONFIG
-        ",\"data\":{\"seq_len\":64},\"input\":{\"path\":\"x.jsonl\"}}",
+        ",\"data\":{\"seq_len\":512},\"input\":{\"path\":\"x.jsonl\"}}",
         "{\"kind\":\"generate\"," CONFIG ",\"input\":{\"prompt\":\"once\"},\"sampling\":{"
         "\"temperature\":0.7}}",
         "{\"kind\":\"generate\"," CONFIG
         ",\"input\":{\"path\":\"p.txt\"},\"data\":{\"seq_len\":512}}",
+        "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"b\":\"/"
+        "x\",\"a.1-_\":\"job:7\"}},"
+        "\"data\":{\"seq_len\":512},\"input\":{\"path\":\"p.jsonl\",\"format\":\"openai_batch\"}}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct err e;

@@ -282,9 +282,9 @@ static bool same(const struct engine_run *a, const struct engine_run *b)
            !memcmp(a->weights, b->weights, size) && !memcmp(a->grad, b->grad, size);
 }
 
-/* Checks that offloading activations or the optimizer does not change the bits of a training. The bits must not
- * change, however late the copies are made, on one stage and on two. The host must wait for the
- * device as often as without offloading. */
+/* Checks that offloading activations or the optimizer does not change the bits of a training. The
+ * bits must not change, however late the copies are made, on one stage and on two. The host must
+ * wait for the device as often as without offloading. */
 static void test_offload(void)
 {
     static const char *const names[] = {"mistral", "bert", "tnl"};

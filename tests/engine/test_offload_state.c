@@ -272,8 +272,8 @@ static int64_t size_of(const struct plan *p)
 }
 
 /* Compares the store and the copied bytes with numbers computed by hand. A rank adds two sequences:
- * a gradient leaves twice and comes back once. With the update, the gradient, the master weights and
- * both moments come back, and all but the gradient leave. */
+ * a gradient leaves twice and comes back once. With the update, the gradient, the master weights
+ * and both moments come back, and all but the gradient leave. */
 static void test_numbers(void)
 {
     static char json[65536];
@@ -322,7 +322,8 @@ static void on_one_device(int64_t tokens)
 }
 
 /* Checks a full fine-tune of a decoder with 8 billion weights at 500,000 tokens on one device of 80
- * GiB, in bf16. "auto" offloads activations and the optimizer, because nothing else makes it fit. */
+ * GiB, in bf16. "auto" offloads activations and the optimizer, because nothing else makes it
+ * fit. */
 static void test_large(void)
 {
     const struct hardware h = {

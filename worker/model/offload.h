@@ -1,7 +1,7 @@
 /* offload.h: a store outside the device's memory for values that layers keep until the backward
- * pass, and for the optimizer of a training (struct offload_plan). If the device has memory of its own, the store is the host's part of
- * the plan. Otherwise the store is a file, which a thread reads and writes while the rank
- * computes.
+ * pass, and for the optimizer of a training (struct offload_plan). If the device has memory of its
+ * own, the store is the host's part of the plan. Otherwise the store is a file, which a thread
+ * reads and writes while the rank computes.
  *
  *     offload_out, offload_back    request a copy and return its ticket immediately; copies are
  *                                  made in the order of the requests

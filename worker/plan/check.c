@@ -360,8 +360,8 @@ int family_check(struct job_spec *s, struct err *e)
     if (rules_known(s) && check_model(s, e)) return -1;
     if (rules_parallel(s, e) || rules_states(s, e) || rules_offload(s, e)) return -1;
     if (rules_known(s)) config_keep(s);
-    return rules_tensor(s, e) || rules_weights(s, e) || rules_adapter(s, e) ||
-                   rules_adapters(s, e) || rules_freeze(s, e)
+    return rules_tensor(s, e) || rules_weights(s, e) || rules_adapters(s, e) ||
+                   rules_adapter(s, e) || rules_freeze(s, e)
                ? -1
                : 0;
 }

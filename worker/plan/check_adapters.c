@@ -110,6 +110,7 @@ static int find_one(const struct job_spec *s, int i, struct job_spec *own,
     const char *text = spec_text(s, s->model.adapters[i].facts);
     *own = *s;
     memset(own->model.adapters, 0, sizeof own->model.adapters);
+    memset(&own->adapter, 0, sizeof own->adapter); /* a stored spec says the default type */
     own->model.adapter = s->model.adapters[i].path;
     if (adapter_facts_read(text, strlen(text), facts, e)) return -1;
     if (facts->n_saved)

@@ -43,7 +43,7 @@ int rules_adapter(struct job_spec *s, struct err *e);
  * that have at least one. */
 int rules_adapter_room(const struct program *p, const uint64_t *on, int n, struct err *e);
 /* Checks model.adapters, and sets shape_adapters in the model's shape from the facts of their
- * directories, if all of these are known. Call it after rules_adapter. Fails if the job is not one
+ * directories, if all of these are known. Call it before rules_adapter. Fails if the job is not one
  * that has requests with names of models, and as rules_adapter does for each of them; then the
  * error has the field "model.adapters.NAME". */
 int rules_adapters(struct job_spec *s, struct err *e);

@@ -1,8 +1,8 @@
 /* away.h: the gradients and the state of an optimizer that is offloaded (memory.offload
- * "optimizer"). The arrays are in the store (worker/model/offload.h) as plan_place_away() has placed
- * them. The device has a window of each array, PLAN_UPDATE, of offload.piece elements. Every
- * operation runs on the device, in windows, so the bits of a training are those of a training
- * without offloading. */
+ * "optimizer"). The arrays are in the store (worker/model/offload.h) as plan_place_away() has
+ * placed them. The device has a window of each array, PLAN_UPDATE, of offload.piece elements.
+ * Every operation runs on the device, in windows, so the bits of a training are those of a
+ * training without offloading. */
 #ifndef SEQD_TRAIN_AWAY_H
 #define SEQD_TRAIN_AWAY_H
 

@@ -1,5 +1,5 @@
-/* sharded_io.c: writes and reads the parts of arrays that this rank has, for files, and draws random
- * weights. */
+/* sharded_io.c: writes and reads the parts of arrays that this rank has, for files, and draws
+ * random weights. */
 #include "api/core/assert.h"
 #include "worker/model/host_copy.h"
 #include "worker/model/stored.h"

@@ -1,5 +1,5 @@
-/* sharded_place.h: the places of this rank's parts of a bucket, in the flat layout and in its arrays.
- * It is private to worker/train. */
+/* sharded_place.h: the places of this rank's parts of a bucket, in the flat layout and in its
+ * arrays. It is private to worker/train. */
 #ifndef SEQD_TRAIN_SHARDED_PLACE_H
 #define SEQD_TRAIN_SHARDED_PLACE_H
 

@@ -207,8 +207,8 @@ static int add_earlier(struct sharded_state *h, int b, float *own, struct err *e
     return 0;
 }
 
-/* Lets this rank's own part of a bucket's gradient leave for the store. If it is the gradient of the
- * step, computes its sums of squares first. */
+/* Lets this rank's own part of a bucket's gradient leave for the store. If it is the gradient of
+ * the step, computes its sums of squares first. */
 static int leave_own(struct sharded_state *h, int b, const float *own, struct err *e)
 {
     const struct zero_range r = sharded_own_range(h, b);
@@ -289,8 +289,8 @@ static void bucket_keep(struct sharded_state *h, int b, const float *own)
         add(h, to, own, n);
 }
 
-/* Takes the gradient x of a bucket to which a rank adds its samples. After the last sample, sums it
- * over ranks. */
+/* Takes the gradient x of a bucket to which a rank adds its samples. After the last sample, sums
+ * it over ranks. */
 static int reduce_here(struct sharded_state *h, int b, bool last, float *x, struct err *e)
 {
     const struct zero *z = &h->plan->shards;

@@ -27,9 +27,9 @@
  * If the optimizer is offloaded (away.h), the gradient of a bucket leaves the device when its
  * backward pass ends. A rank that adds up its own gradients (plan_adds_here) gets the sum of its
  * earlier samples back before the backward pass adds to it, and sums over ranks after the last
- * sample. Otherwise the sum over ranks of each sample is added to that of the earlier ones. The sums
- * of squares are computed before the last sample's gradient leaves. The update then brings one piece
- * after another back with its state.
+ * sample. Otherwise the sum over ranks of each sample is added to that of the earlier ones. The
+ * sums of squares are computed before the last sample's gradient leaves. The update then brings
+ * one piece after another back with its state.
  *
  * If plan.fused is set, a bucket is updated as soon as it has been summed.
  *

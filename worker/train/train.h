@@ -134,8 +134,8 @@ int train_init(struct train *t, const struct train_options *o, struct err *e);
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
 /* Inside worker/train. train_meet_pairs counts the messages of a sample's pairs among the expected
- * messages. train_offload_sample
- * counts the bytes of its activations that are offloaded. train_add_sample adds the sums of a sample to those of the step; the loss is nll.
+ * messages. train_offload_sample counts the bytes of its activations that are offloaded.
+ * train_add_sample adds the sums of a sample to those of the step; the loss is nll.
  * train_sum_sample sums a sample's sums over ranks, and train_sum_values those of a step. */
 int train_meet_pairs(struct train *t, int64_t sample, struct err *e);
 void train_offload_sample(struct train *t);
