@@ -78,6 +78,39 @@ same "the same text on one rank" "$(said say-with.json --set resources.ranks=1)"
 same "the same text, two prompts at once" "$(said say-with.json --set infer.batch=2)" "$own"
 check "and from blocks of 8 bits" test -n "$(said say-with.json --set model.weights=int8)"
 
+# ---- several adapters, chosen by requests --------------------------------------------------------
+narrow=$(seqctl submit adapt.json --set adapter.rank=2 --set adapter.alpha=3 --set adapter.rslora=true --set 'adapter.targets=["q_proj","down_proj"]' \
+    --set train.steps=20 --set verify.first_step=false --set seed=5 -o name -q)
+succeeds "another adapter of the model" "$narrow"
+ask() { # ID MODEL: a request, whose model is left out if it is ""
+    printf '{"custom_id": "%s", "method": "POST", "url": "/v1/completions", "body": {%s"prompt": "and when", "max_tokens": 12, "temperature": 0}}\n' "$1" "${2:+\"model\": \"$2\", }"
+}
+{ ask 1 wide; ask 2 narrow.1; ask 3 ""; ask 4 unknown; ask 5 wide; } >"$T/data/ask.jsonl"
+asked='"data": {"seq_len": 64}, "input": {"path": "ask.jsonl", "format": "openai_batch"}'
+spec generate "\"model\": {\"path\": \"job:$base\", \"adapters\": {\"wide\": \"job:$id\", \"narrow.1\": \"job:$narrow\"}}, $asked" >"$T/data/several.json"
+answered() { # OPTIONS: the answers of a batch, by custom_id, without the name of the model
+    local job; job=$(seqctl submit "$@" -o name -q --wait 2>"$T/out") || { cat "$T/out" >&2; return; }
+    seqctl artifacts "$job" results.jsonl --file "$T/answers" >/dev/null && sed 's/"model": *"[^"]*"//' "$T/answers"
+}
+of() { grep "\"custom_id\": *\"$1\""; }
+mixed=$(answered several.json)
+check "each request has an answer" test "$(printf '%s\n' "$mixed" | grep -c custom_id)" = 5
+by_wide=$(answered several.json --unset model.adapters --set model.adapter="job:$id")
+by_narrow=$(answered several.json --unset model.adapters --set model.adapter="job:$narrow")
+by_none=$(answered several.json --unset model.adapters)
+same "that of the adapter alone" "$(of 1 <<<"$mixed")" "$(of 1 <<<"$by_wide")"
+same "that of the other adapter alone" "$(of 2 <<<"$mixed")" "$(of 2 <<<"$by_narrow")"
+same "that of the model alone" "$(of 3 <<<"$mixed")" "$(of 3 <<<"$by_none")"
+check "they differ" test "$(of 2 <<<"$by_narrow")" != "$(of 2 <<<"$by_wide")" -a "$(of 2 <<<"$by_narrow")" != "$(of 2 <<<"$by_none")"
+check "a request of no adapter is refused" grep -q 'model \\"unknown\\" is none of model.adapters, which has wide, narrow.1' <<<"$(of 4 <<<"$mixed")"
+same "the same on one rank" "$(answered several.json --set resources.ranks=1 | of 2)" "$(answered several.json --unset model.adapters --set model.adapter="job:$narrow" --set resources.ranks=1 | of 2)"
+cp -r "$T/adapter" "$T/data/mine"
+relative=$(answered several.json --set model.adapters.wide=mine)
+same "from a directory of the user" "$(of 1 <<<"$relative")" "$(of 1 <<<"$mixed")"
+refuse "an adapter of another base" 10 'model.adapters.wide: the base' seqctl submit several.json --set model.path="job:$other" --wait
+refuse "no such directory" 1 'model.adapters.wide' seqctl submit several.json --set model.adapters.wide="$T/data/nowhere"
+refuse "prompts that choose nothing" 1 'other prompts name none' seqctl submit several.json --set input.format=jsonl
+
 # ---- its other names -----------------------------------------------------------------------------
 mkdir "$T/data/below" && cp -r "$T/adapter" "$T/data/below/mine"
 below=$(env -C "$T/data/below" "$BIN/seqctl" submit ../score.json --set "input.path=$T/data/held.txt" --set model.adapter=mine -o name -q)
