@@ -1,4 +1,5 @@
 /* merge.c: the verb merge, which makes a job of kind "merge" from a training of an adapter. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,17 +60,34 @@ static double stage_theta(const struct jv *spec, int64_t step)
     return theta;
 }
 
-/* Makes the spec of the merge: the model, its rule of RoPE, the tokenizer and the precision of the
- * training, so that the result is the hf/ that checkpoint.merge would have written. */
+/* Tells whether a training may have read text. Lines of jsonl have texts or token ids, which its
+ * spec does not tell. */
+static bool reads_text(const struct jv *spec)
+{
+    static const char *const lists[] = {"data.train", "eval.data"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const struct jv *sources = jv_get(spec, lists[i]);
+        for (size_t k = 0; k < jv_len(sources); k++) {
+            const char *format = jv_str(jv_at(sources, k, NULL), "format", "text");
+            if (!strcmp(format, "text") || !strcmp(format, "jsonl")) return true;
+        }
+    }
+    return false;
+}
+
+/* Makes the spec of the merge: the model, its rule of RoPE, the tokenizer of its text and the
+ * precision of the training, so that the result is the hf/ that checkpoint.merge would have
+ * written. A training on token ids adds no tokenizer to its hf/. */
 static int make_spec(struct jv *spec, const struct jv *made, int64_t id, int64_t step)
 {
-    static const char *const kept[] = {"model.path", "model.rope", "data.tokenizer",
-                                       "precision.params", "resources.threads"};
+    static const char *const kept[] = {"model.path", "model.rope", "precision.params",
+                                       "resources.threads"};
     char text[64];
     struct err e = {0};
     const double theta = stage_theta(made, step);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (copy(spec, made, kept[i])) return CLI_ERROR;
+    if (reads_text(made) && copy(spec, made, "data.tokenizer")) return CLI_ERROR;
     snprintf(text, sizeof text, "job:%lld/step-%lld", (long long)id, (long long)step);
     int bad = jv_set_str(spec, "kind", "merge", &e) || jv_set_str(spec, "model.adapter", text, &e);
     snprintf(text, sizeof text, "%.17g", theta);

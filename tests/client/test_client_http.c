@@ -943,6 +943,35 @@ static void test_continue(void)
               "%s", asked);
 }
 
+/* Checks that `merge` asks for the byte tokenizer if the training may have read its text by it, and
+ * not if it has read token ids. */
+static void test_merge_tokenizer(void)
+{
+#define OF_DATA(list)                                                                              \
+    JSON_REPLY("200 OK",                                                                           \
+               "{\"id\":12,\"kind\":\"train\",\"state\":\"succeeded\",\"finished_at\":"            \
+               "\"2026-11-21T12:01:24.000Z\",\"spec_effective\":{\"model\":{\"path\":"             \
+               "\"m\"},\"adapter\":{\"type\":\"lora\"},\"data\":{\"tokenizer\":\"byte\","          \
+               "\"train\":[" list "]}}}")
+    static const struct {
+        const char *reply;
+        bool bytes;
+    } of[] = {
+        {OF_DATA("{\"path\":\"a\",\"format\":\"text\"}"), true},
+        {OF_DATA("{\"path\":\"a\",\"format\":\"npy\"}"), false},
+        {OF_DATA("{\"path\":\"a\",\"format\":\"npy\"},{\"format\":\"jsonl\"}"), true},
+        {OF_DATA("{\"path\":\"a\",\"format\":\"npy\"}],\"x\":[{\"format\":\"text\"}"), false}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const char *const replies[] = {of[i].reply, CHECKPOINTS,
+                                       JSON_REPLY("201 Created", JOB("queued"))};
+        struct server s;
+        server_start(&s, replies, 3);
+        CHECK_MSG(SEQCTL(&s, "merge", "12") == CLI_OK, "%s", err);
+        const char *asked = strstr(server_end(&s), "POST");
+        CHECK_MSG(asked && !strstr(asked, "\"byte\"") == !of[i].bytes, "%zu: %s", i, asked);
+    }
+}
+
 /* Checks that `merge` submits a job with the model, the rule of RoPE and the precision of the
  * training and with the adapter of its newest checkpoint, and that it refuses other jobs. */
 static void test_merge(void)
@@ -1185,6 +1214,7 @@ int main(void)
     RUN(test_ended_already);
     RUN(test_continue);
     RUN(test_merge);
+    RUN(test_merge_tokenizer);
     RUN(test_products_of_several_pages);
     RUN(test_models);
     RUN(test_artifact_broken);
