@@ -468,6 +468,19 @@ static void test_fields(void)
     if (shape()->vocab < JOB_BYTE_VOCAB) refused_job("model.config.vocab_size", "byte");
 }
 
+/* Checks a model without a head. An adapter that has the head whole needs it, others do not. */
+static void test_head(void)
+{
+    take("mixtral_head", PRECISION_FP32);
+    CHECK(shape()->adapter.saves & ADAPTER_SAVES_HEAD);
+    spec->model.shape.headless = 1;
+    refused_job("model.path", "give the directory of the model that has its head");
+    CHECK(e.code == ERR_UNSUPPORTED);
+    take("mixtral", PRECISION_FP32);
+    spec->model.shape.headless = 1;
+    CHECK_MSG(!family_check(spec, &e) && shape()->no_head, "%s: %s", e.field, e.text);
+}
+
 int main(void)
 {
     datadir_begin("merge");
@@ -478,6 +491,7 @@ int main(void)
     RUN(test_refused);
     RUN(test_cut);
     RUN(test_fields);
+    RUN(test_head);
     free(weights);
     return datadir_end("merge");
 }

@@ -299,6 +299,17 @@ static int check_tensors(const struct model_shape *m, struct err *e)
                      n, FAMILY_TENSORS);
 }
 
+/* Refuses a merge that would lose a head: the adapter has one, and the model's files have none. */
+static int check_merged_head(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    if (s->kind != JOB_MERGE || !m->no_head || !(m->adapter.saves & ADAPTER_SAVES_HEAD)) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "model.path",
+                     "model.path has no head, since it was saved from its base class, and the "
+                     "merged model would lose the head that model.adapter has whole: give the "
+                     "directory of the model that has its head");
+}
+
 static void set_factor(const struct job_spec *s, struct shape_adapter *to)
 {
     to->rank = (int32_t)(s->adapter.rank ? s->adapter.rank : ADAPTER_RANK);
@@ -335,6 +346,7 @@ int rules_adapter(struct job_spec *s, struct err *e)
         rc = find(z, e);
         if (!rc) s->model.shape.adapter = *to;
         if (!rc) rc = rules_saved(s, n_saved, e);
+        if (!rc) rc = check_merged_head(s, e);
         if (!rc) rc = check_tensors(&s->model.shape, e);
     }
     room_give(z);
