@@ -205,15 +205,18 @@ static int write_adapter(const char *tmp, const struct model_shape *shape,
     return base_id_write(path, a->base_id, e) || file_sync_dir(path, e) ? -1 : 0;
 }
 
-/* Writes the model with its adapters merged into it, in the job's precision. */
+/* Writes the model with its adapters merged into it, in the job's precision. If `alone` is set, it
+ * is all that is saved, and is not saved if the adapter makes elements that are not finite. */
 static int write_merged(const char *tmp, const struct model_shape *shape,
-                        const struct ckpt_arrays *a, struct st_digest *out, struct err *e)
+                        const struct ckpt_arrays *a, bool alone, struct st_digest *out,
+                        struct err *e)
 {
     char path[FILE_PATH_SIZE];
     assert(a->flow.arg);
     if (file_join(path, e, "%s/hf", tmp) < 0) return -1;
     struct merge *g = merge_open(shape, &a->flow, a->room.adapter, e);
     if (!g) return -1;
+    if (alone) merge_refuse(g, a->dtype);
     const struct hf_flat weights = {
         .prefix = "", .dtype = a->dtype, .read = merge_read, .arg = g, .blocks = a->room.blocks};
     const int rc = hf_save_flat(path, shape, &weights, a->beside, out, e);
@@ -228,7 +231,7 @@ static int write_weights(const char *tmp, const struct model_shape *shape,
     char path[FILE_PATH_SIZE];
     struct flow_array w = {&a->flow, CKPT_WEIGHTS};
     const struct hf_flat weights = {"", a->params, a->dtype, flow_read, &w};
-    if (a->merge && write_merged(tmp, shape, a, &out->merged, e) < 0) return -1;
+    if (a->merge && write_merged(tmp, shape, a, false, &out->merged, e) < 0) return -1;
     if (shape->adapter.rank) return write_adapter(tmp, shape, a, out, e);
     if (file_join(path, e, "%s/hf", tmp) < 0) return -1;
     return hf_save_flat(path, shape, &weights, a->beside, &out->weights, e);
@@ -307,7 +310,7 @@ static int write_model(const char *tmp, const struct model_shape *shape,
                        const struct ckpt_arrays *a, struct manifest *m, struct err *e)
 {
     struct st_digest merged = {0};
-    if (write_merged(tmp, shape, a, &merged, e) < 0) return -1;
+    if (write_merged(tmp, shape, a, true, &merged, e) < 0) return -1;
     memcpy(m->weights_sha256, merged.tensors, SHA256_HEX);
     if (manifest_add(m, tmp, config_file, e) < 0) return -1;
     put_array(m, weights_file, &merged);

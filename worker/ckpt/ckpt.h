@@ -177,7 +177,8 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
 
 /* Writes a directory that has only hf/, the model with its adapters merged into it, and the
  * manifest, as the checkpoint of step CKPT_MERGED_STEP. No job can be resumed from it. a->flow has
- * the model and its adapters. Otherwise does the same as ckpt_save. */
+ * the model and its adapters. Fails as merge_read does after merge_refuse (merge.h). Otherwise does
+ * the same as ckpt_save. */
 #define CKPT_MERGED_STEP 1
 int ckpt_save_merged(const char *job_dir, int64_t epoch, const struct model_shape *shape,
                      const struct ckpt_arrays *a, struct ckpt_info *info, struct err *e);

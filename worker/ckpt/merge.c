@@ -1,6 +1,7 @@
 /* merge.c: reads weights, and adds the products of their adapters. */
 #include "worker/ckpt/merge.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@ struct merge {
     const struct ckpt_flow *flow;
     float scale;
     int64_t rank;
-    struct param *list;   /* in the order of offsets */
+    float bound;        /* elements of this magnitude and above are refused; 0 if none is refused */
+    struct param *list; /* in the order of offsets */
     struct param *sorted; /* by name */
     int n;
     int at; /* the tensor that was read last; -1 before the first */
@@ -62,13 +64,70 @@ int64_t merge_used(const struct merge *g)
     return g->used;
 }
 
-/* Reads a whole tensor. */
+/* ---- refused elements ------------------------------------------------------------------------ */
+
+void merge_refuse(struct merge *g, enum dtype t)
+{
+    /* From these numbers on, elements are rounded to infinity. */
+    g->bound = t == DT_F16 ? 65520 : t == DT_BF16 ? 0x1.ffp127f : INFINITY;
+}
+
+static bool all_below(const float *x, int64_t n, float bound)
+{
+    int bad = 0;
+    for (int64_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) < bound);
+    return !bad;
+}
+
+/* Refuses an element of a tensor that the adapter has. */
+static int refuse_adapter(const struct param *p, struct err *e)
+{
+    return err_field(e, ERR_INVALID, "model.adapter",
+                     "model.adapter has an element of %s that is not a finite number: give an "
+                     "adapter of a training that did not diverge",
+                     p->name);
+}
+
+/* Judges element i of tensor p, whose merged value x is not below the bound. */
+static int judge(const struct merge *g, const struct param *p, int64_t i, float x, struct err *e)
+{
+    const bool half = g->bound < 0x1p17f;
+    float own = x;
+    if (isfinite(x))
+        return err_field(
+            e, ERR_INVALID, "precision.params",
+            "precision.params \"%s\" has no number as large as %g, which is an element "
+            "of the merged %s: set precision.params \"%s\"",
+            half ? "fp16" : "bf16", (double)fabsf(x), p->name, half ? "bf16" : "fp32");
+    if (p->saved) return refuse_adapter(p, e);
+    if (!g->A) return 0;
+    if (g->flow->read(g->flow->arg, CKPT_WEIGHTS, p->offset + i, 1, &own, e)) return -1;
+    if (!isfinite(own)) return 0;
+    return err_field(e, ERR_INVALID, "model.adapter",
+                     "model.adapter added to %s gives an element that fp32 does not hold: give an "
+                     "adapter of a training that did not diverge",
+                     p->name);
+}
+
+static int check(const struct merge *g, const struct param *p, int64_t at, int64_t n,
+                 const float *x, struct err *e)
+{
+    if (!(g->bound > 0) || all_below(x, n, g->bound)) return 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(x[i]) < g->bound) && judge(g, p, at + i, x[i], e)) return -1;
+    return 0;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Reads a whole tensor of an adapter. */
 static int read_tensor(const struct merge *g, const struct param *p, float *x, struct err *e)
 {
     for (int64_t i = 0; i < p->count; i += ST_CHUNK) {
         const int64_t n = p->count - i < ST_CHUNK ? p->count - i : ST_CHUNK;
         if (g->flow->read(g->flow->arg, CKPT_WEIGHTS, p->offset + i, n, x + i, e)) return -1;
     }
+    if (g->bound > 0 && !all_below(x, p->count, INFINITY)) return refuse_adapter(p, e);
     return 0;
 }
 
@@ -159,18 +218,23 @@ static void add_strip(void *arg, int64_t strip, int worker)
     }
 }
 
-int merge_read(void *merge, int64_t offset, int64_t n, float *out, struct err *e)
+static void add(const struct merge *g, const struct param *p, int64_t at, int64_t n, float *out)
 {
-    struct merge *g = merge;
-    if (turn(g, offset, e) || g->flow->read(g->flow->arg, CKPT_WEIGHTS, offset, n, out, e))
-        return -1;
-    if (!g->A) return 0;
-    const struct param *p = &g->list[g->at];
-    struct adding w = {g, p->cols, offset - p->offset, n, out};
+    struct adding w = {g, p->cols, at, n, out};
     const int64_t n_strips = (p->cols + STRIP - 1) / STRIP;
     if (g->flow->be)
         be_host_run(g->flow->be, add_strip, &w, n_strips);
     else
         for (int64_t i = 0; i < n_strips; i++) add_strip(&w, i, 0);
-    return 0;
+}
+
+int merge_read(void *merge, int64_t offset, int64_t n, float *out, struct err *e)
+{
+    struct merge *g = merge;
+    if (turn(g, offset, e) || g->flow->read(g->flow->arg, CKPT_WEIGHTS, offset, n, out, e))
+        return -1;
+    const struct param *p = &g->list[g->at];
+    const int64_t at = offset - p->offset;
+    if (g->A) add(g, p, at, n, out);
+    return check(g, p, at, n, out, e);
 }

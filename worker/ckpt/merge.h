@@ -18,7 +18,12 @@ struct merge;
  * Returns NULL after an error of hf_list, or with ERR_IO if there is no memory. */
 struct merge *merge_open(const struct model_shape *m, const struct ckpt_flow *flow, float *room,
                          struct err *e);
-/* Reads merged elements, as struct hf_flat.read does. Fails with the flow's errors. */
+/* Makes merge_read refuse elements that do not become finite numbers of type t, which is fp32, bf16
+ * or fp16. Elements of the model's own files that are not finite stay as they are. */
+void merge_refuse(struct merge *g, enum dtype t);
+/* Reads merged elements, as struct hf_flat.read does. Fails with the flow's errors, and after
+ * merge_refuse with ERR_INVALID for model.adapter or precision.params; the error names the
+ * tensor. */
 int merge_read(void *merge, int64_t offset, int64_t n, float *out, struct err *e);
 /* Returns the largest number of elements of `room` that A and B of a product have used so far. */
 int64_t merge_used(const struct merge *g);
