@@ -1,6 +1,7 @@
 /* test_merge_jobs.c: jobs of the kind merge, run by a real seqrank: their results and files, the
  * rest of a stopped or killed attempt, and directories that do not fit.
  * tests: needs seqrank golden */
+#include <math.h>
 #include <signal.h>
 #include "api/core/file.h"
 #include "api/core/manifest.h"
@@ -134,8 +135,9 @@ static void test_merge(void)
     }
 }
 
-/* Writes an adapter of all products of a model, as a training would. */
-static void write_adapter(const char *model, const char *to)
+/* Writes an adapter of all products of a model, as a training would. Returns the model's shape with
+ * the adapter. */
+static const struct model_shape *write_adapter(const char *model, const char *to)
 {
     static struct job_spec s;
     struct err why = {0};
@@ -153,6 +155,72 @@ static void write_adapter(const char *model, const char *to)
     const struct adapter_base base = {0};
     CHECK_MSG(!adapter_save(to, &s.model.shape, &flat, &base, NULL, &why), "%s", why.text);
     free(x);
+    return &s.model.shape;
+}
+
+static int keep(void *arg, int64_t offset, int64_t n, const float *x, struct err *why)
+{
+    (void)why;
+    memcpy((float *)arg + offset, x, (size_t)n * sizeof *x);
+    return 0;
+}
+
+/* Finds matrix "lora_A" or "lora_B" of a weight. */
+static bool find_matrix(const struct model_shape *m, const char *name, const char *part,
+                        struct param *out)
+{
+    char want[sizeof out->name + 16];
+    const char *end = strstr(name, ".weight");
+    snprintf(want, sizeof want, "%.*s.%s.weight", end ? (int)(end - name) : 0, name, part);
+    for (int i = 0; i < param_tensors(m); i++) {
+        param_get(m, i, out);
+        if (!strcmp(out->name, want)) return true;
+    }
+    return false;
+}
+
+/* Compares a tensor of the merged model with W + scale B A, in float64, of the model and the
+ * adapter. An element is the sum of a weight and of 3 products, times the factor, which has a
+ * rounding of its own: 9 roundings of numbers below 2, each of at most 2^-24. */
+static void check_tensor(const struct model_shape *m, const struct param *p, const float *of,
+                         const float *is)
+{
+    struct param a = {0}, b = {0};
+    const int64_t rank = m->adapter.rank;
+    const bool adapted = find_matrix(m, p->name, "lora_A", &a) &&
+                         find_matrix(m, p->name, "lora_B", &b);
+    int64_t n_changed = 0;
+    for (int64_t i = 0; i < p->count; i++) {
+        const double w = of[p->offset + i], got = is[p->offset + i];
+        double sum = 0;
+        for (int64_t k = 0; adapted && k < rank; k++)
+            sum += (double)of[b.offset + i / p->cols * rank + k] *
+                   of[a.offset + k * p->cols + i % p->cols];
+        const double want = w + m->adapter.scale * sum;
+        n_changed += got != w;
+        CHECK_MSG(adapted ? fabs(want) < 2 && fabs(want - got) <= 9 * 0x1p-24 : got == w,
+                  "%s: %.9g, want %.9g", p->name, got, want);
+    }
+    CHECK_MSG(!adapted || 2 * n_changed > p->count, "%s: %lld changed", p->name,
+              (long long)n_changed);
+}
+
+static void check_sums(const char *base, const char *added, const char *hf,
+                       const struct model_shape *m)
+{
+    struct err why = {0};
+    struct param p;
+    const size_t n = (size_t)param_count(m);
+    float *of = calloc(n, sizeof *of), *is = calloc(n, sizeof *is);
+    const struct hf_sink to = {.take = keep, .arg = of};
+    CHECK_MSG(of && is && !hf_load(base, m, DT_F32, of, &why) &&
+                  !adapter_load(added, m, &to, &why) && !hf_load(hf, m, DT_F32, is, &why),
+              "%s", why.text);
+    for (int i = 0; i < param_tensors(m); i++) {
+        param_get(m, i, &p);
+        if (!p.adapter) check_tensor(m, &p, of, is);
+    }
+    free(of), free(is);
 }
 
 /* Checks that a GGUF file is a base, too, and becomes a directory with safetensors. */
@@ -162,7 +230,7 @@ static void test_gguf(void)
     struct err why = {0};
     snprintf(command, sizeof command, "cp tests/golden/gguf/qwen2.gguf '%s'", scratch);
     shell(command);
-    write_adapter(in_dir("qwen2.gguf", ""), in_dir("of-gguf", ""));
+    const struct model_shape *m = write_adapter(in_dir("qwen2.gguf", ""), in_dir("of-gguf", ""));
     struct order *o = make_order("gguf");
     o->spec.model.path = tiny_text(&o->spec, in_dir("qwen2.gguf", ""));
     o->spec.model.adapter = tiny_text(&o->spec, in_dir("of-gguf", ""));
@@ -172,6 +240,7 @@ static void test_gguf(void)
     CHECK_MSG(!hf_read_dir(hf, &is, &why) && !hf_read_dir(in_dir("qwen2.gguf", ""), &of, &why),
               "%s", why.text);
     CHECK(!hf_shape_diff(&is, &of) && there(hf, "model.safetensors"));
+    check_sums(in_dir("qwen2.gguf", ""), in_dir("of-gguf", ""), hf, m);
     free(o);
 }
 
