@@ -341,6 +341,29 @@ static void test_published(void)
     free(o);
 }
 
+/* Checks an attempt that cannot publish: it reports no checkpoint, after which the failures of the
+ * job would not be counted. The next attempt publishes what this one has merged. */
+static void test_unpublished(void)
+{
+    char hf[1300], command[4000];
+    struct order *o = make_order("unpublished");
+    put("shared/kept", ".seqd-job", "seqd job 7, submitted 0\n");
+    put("shared/kept", "hf", "a file");
+    o->args.n_writable = 1;
+    snprintf(o->args.writable[0], sizeof o->args.writable[0], "%s", in_dir("shared", ""));
+    o->spec.output.path = tiny_text(&o->spec, "kept");
+    CHECK(!runs(o) && g.n_fails == 1);
+    CHECK_MSG(strstr(g.fail.text, "output.path") && !g.n_checkpoints && !*g.result, "%s",
+              g.fail.text);
+    CHECK(!unlink(in_dir("shared", "kept/hf")));
+    o->args.epoch = 2;
+    CHECK(runs(o) && g.n_checkpoints == 1);
+    text(g.result, "hf", hf, sizeof hf);
+    snprintf(command, sizeof command, "diff -r '%s' '%s'", hf, in_dir("shared", "kept/hf"));
+    shell(command);
+    free(o);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -356,6 +379,7 @@ int main(int argc, char **argv)
     RUN(test_stopped);
     RUN(test_killed);
     RUN(test_published);
+    RUN(test_unpublished);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("merge_jobs");
 }

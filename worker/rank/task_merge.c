@@ -111,6 +111,8 @@ static int64_t high(const struct merging *g)
     return mem_round(n, PLAN_PAGE);
 }
 
+/* Publishes the merged model, and then reports it. After the report of a checkpoint, seqd counts
+ * the failures of the job from 0 again. So an attempt that cannot publish must not send one. */
 static int report(struct merging *g, struct err *e)
 {
     struct run *r = g->r;
@@ -118,8 +120,8 @@ static int report(struct merging *g, struct err *e)
     struct jwrite w;
     if (ckpt_json(&g->saved, json, sizeof json) < 0)
         return err_set(e, ERR_TOO_LARGE, "the path %s is too long to report", g->saved.path);
-    if (link_send_event(r->link, EV_CHECKPOINT, g->saved.step, json, e) ||
-        publish_checkpoint(&r->publish, g->saved.path, e))
+    if (publish_checkpoint(&r->publish, g->saved.path, e) ||
+        link_send_event(r->link, EV_CHECKPOINT, g->saved.step, json, e))
         return -1;
     snprintf(hf, sizeof hf, "%s/hf", g->saved.path);
     jwrite_init(&w, json, sizeof json);
