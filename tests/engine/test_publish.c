@@ -1,15 +1,18 @@
 /* Checks output.path. The job makes the directory, which must be beneath its root. A later attempt
- * of the job may use the directory again, but no other job may. */
+ * of the job may use the directory again, but no other job may. Checks that disks without room are
+ * refused. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "tests/lib/test.h"
 #include "worker/rank/publish.h"
+#include "worker/rank/space.h"
 
 static char dir[64], root[128], other[128], from[128];
 static struct err e;
@@ -116,6 +119,49 @@ static void test_hostile(void)
     CHECK(!beneath_mark(root, &e) && open_as(in(root, "q"), "job 9\n") && e.code == ERR_INVALID);
 }
 
+/* ---- room ------------------------------------------------------------------------------------ */
+
+static bool lacks(const char *at, int copy, int64_t size, const char *field, const char *says)
+{
+    e = (struct err){0};
+    return space_check("the model", at, copy, size, &e) && e.code == ERR_NO_SPACE &&
+           !strcmp(e.field, field) && strstr(e.text, says);
+}
+
+/* Checks sizes for which the disk has room once, but not twice. /proc has no room at all. */
+static void test_room(void)
+{
+    struct statvfs fs;
+    const int none = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK_MSG(!open_as(in(other, "room"), "job 7\n"), "%s", e.text);
+    CHECK(none >= 0 && !statvfs(root, &fs));
+    const int64_t most = (int64_t)(fs.f_bavail * fs.f_frsize) / 3 * 2;
+    CHECK_MSG(!space_check("the model", root, -1, most, &e), "%s", e.text);
+    CHECK_MSG(lacks(root, p.dir, most, "", "its copy in output.path"), "%s", e.text);
+    CHECK_MSG(!space_check("the model", root, p.dir, most / 4, &e), "%s", e.text);
+    CHECK_MSG(lacks(root, p.dir, INT64_MAX, "", root), "%s", e.text);
+    CHECK_MSG(lacks(root, -1, INT64_MAX, "", "the model needs 8796093022208 MiB"), "%s", e.text);
+    CHECK_MSG(lacks(root, none, most, "output.path", "and 0 MiB are free"), "%s", e.text);
+    CHECK_MSG(lacks("/proc", p.dir, most, "", "/proc, and 0 MiB are free"), "%s", e.text);
+    CHECK(space_check("the model", in(root, "none"), -1, 0, &e) && e.code == ERR_NOT_FOUND);
+    close(none);
+    publish_close(&p);
+}
+
+static void test_sizes(void)
+{
+    int64_t size = -1;
+    CHECK(!file_make_dir(in(dir, "sizes/below"), &e) &&
+          !space_of_files(in(dir, "sizes"), &size, &e));
+    CHECK(size == 0);
+    CHECK(!file_write(in(dir, "sizes/a"), "12345", 5, &e) &&
+          !file_write(in(dir, "sizes/.b"), "1234567", 7, &e) &&
+          !file_write(in(dir, "sizes/below/c"), "123", 3, &e) &&
+          !symlink(from, in(dir, "sizes/d")));
+    CHECK_MSG(!space_of_files(in(dir, "sizes"), &size, &e) && size == 12, "%lld", (long long)size);
+    CHECK(space_of_files(in(dir, "none"), &size, &e) && e.code == ERR_NOT_FOUND);
+}
+
 int main(void)
 {
     snprintf(dir, sizeof dir, "/tmp/seqd-publish-XXXXXX");
@@ -128,6 +174,8 @@ int main(void)
     RUN(test_own);
     RUN(test_large);
     RUN(test_hostile);
+    RUN(test_room);
+    RUN(test_sizes);
     file_remove(dir, NULL);
     return test_done("publish");
 }

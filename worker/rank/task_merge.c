@@ -1,7 +1,6 @@
 /* task_merge.c: runs a merge job. It reads the model and the adapter from their directories,
  * tensor by tensor, and writes the merged model to a new directory. */
 #include <stdlib.h>
-#include <sys/statvfs.h>
 #include "api/core/clock.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
@@ -13,6 +12,7 @@
 #include "worker/hf/hf.h"
 #include "worker/plan/merge_sizes.h"
 #include "worker/rank/run.h"
+#include "worker/rank/space.h"
 #include "worker/rank/weights.h"
 
 struct merging {
@@ -48,19 +48,12 @@ static void *item(const struct merging *g, enum plan_id id)
     return it->size ? (char *)g->r->arena + it->offset : NULL;
 }
 
-/* Checks that the disk has room for the merged model. */
-static int check_room(const struct merging *g, struct err *e)
+/* Checks that the disks have room for the merged model, with `beside` bytes of other files, and for
+ * its copy in output.path. */
+static int check_room(const struct merging *g, int64_t beside, struct err *e)
 {
-    struct statvfs fs;
-    const char *dir = g->r->args->job_dir;
-    const int64_t need = g->sizes.elements * g->unit;
-    if (statvfs(dir, &fs)) return err_errno(e, "%s", dir);
-    const int64_t left = (int64_t)(fs.f_bavail * fs.f_frsize);
-    if (left > need) return 0;
-    return err_set(e, ERR_NO_SPACE,
-                   "the merged model needs %lld MiB on the disk of %s, and %lld MiB are free: "
-                   "remove what is not needed there",
-                   (long long)(need >> 20) + 1, dir, (long long)(left >> 20));
+    return space_check("the merged model", g->r->args->job_dir, g->r->publish.dir,
+                       g->sizes.elements * g->unit + beside, e);
 }
 
 static int open_merging(struct merging *g, struct err *e)
@@ -69,11 +62,15 @@ static int open_merging(struct merging *g, struct err *e)
     const struct model_shape *m = &r->spec->model.shape;
     const struct ckpt_keep keep = {.newest = 1};
     char text[400];
+    int64_t beside = 0;
     g->unit = precision_size(r->plan.precision);
     merge_sizes(m, &g->sizes);
     /* an attempt that was killed may have left a directory that is not complete */
-    if (ckpt_prune(r->args->job_dir, &keep, r->args->epoch, e) || check_room(g, e)) return -1;
+    if (ckpt_prune(r->args->job_dir, &keep, r->args->epoch, e)) return -1;
+    /* This is checked first, because it takes long to find the digest of the base. */
+    if (check_room(g, 0, e)) return -1;
     if (weights_merge(r, still, g, &g->from, e)) return -1;
+    if (space_of_files(g->from.beside, &beside, e) || check_room(g, beside, e)) return -1;
     if (weights_left_text(&g->from.left, "the merged model goes", text, sizeof text) &&
         link_send_note(r->link, "files_left_out", text, e))
         return -1;
