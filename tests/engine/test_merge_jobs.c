@@ -3,6 +3,7 @@
  * tests: needs seqrank golden */
 #include <math.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include "api/core/file.h"
 #include "api/core/manifest.h"
 #include "tests/lib/adapter.h"
@@ -298,11 +299,42 @@ static void test_stopped(void)
     free(o);
 }
 
-/* Checks an attempt after one that was killed while it wrote, and after one that was killed when
- * it had named its directory. */
+/* Lets a rank write no file. */
+static void no_files(int rank, int n)
+{
+    const struct rlimit none = {0, 0};
+    (void)rank, (void)n;
+    setrlimit(RLIMIT_FSIZE, &none);
+}
+
+/* Checks the reports of an attempt that found the merged model of another. It reports that model,
+ * and writes no file of its own. */
+static void check_found(struct order *o, const char *digest)
+{
+    char text_of[80];
+    put("killed/beside", "old.json", "{}");
+    gang_env = no_files;
+    CHECK(runs(o));
+    gang_env = NULL;
+    CHECK_STR(text(g.result, "weights_sha256", text_of, sizeof text_of), digest);
+    CHECK_STR(text(g.checkpoint, "weights_sha256", text_of, sizeof text_of), digest);
+    CHECK(g.n_checkpoints == 1 && number(g.checkpoint, "step") == CKPT_MERGED_STEP);
+    CHECK(number(g.result, "parameters") > 0 && g.n_told > 0);
+    CHECK_MSG(g.told[0].done == g.told[0].total && g.told[1].done == g.told[1].total &&
+                  g.told[1].total > 0,
+              "%g of %g", g.told[1].done, g.told[1].total);
+    const char *memory = strstr(g.result, "\"memory\":");
+    CHECK_MSG(memory && number(memory + strlen("\"memory\":"), "planned") ==
+                            number(memory + strlen("\"memory\":"), "high"),
+              "%s", g.result);
+    CHECK(!there(o->args.job_dir, "beside"));
+}
+
+/* Checks attempts after one that was killed while it wrote, after one that was killed when it had
+ * named its directory, and after a disk has lost a part of that directory. */
 static void test_killed(void)
 {
-    char hf[1300], first[80], second[80];
+    char hf[1300], first[80], last[80];
     struct order *o = make_order("killed");
     put("killed/checkpoints/step-00000001.e1.tmp/hf", "model.safetensors", "half a mod");
     put("killed/beside", "old.json", "{}");
@@ -314,12 +346,16 @@ static void test_killed(void)
     CHECK(!there("killed/checkpoints/step-00000001.e1.tmp", ""));
     text(g.checkpoint, "weights_sha256", first, sizeof first);
     o->args.epoch = 3;
-    CHECK(runs(o));
-    text(g.result, "weights_sha256", second, sizeof second);
-    CHECK_STR(second, first);
+    check_found(o, first);
     text(g.result, "hf", hf, sizeof hf);
     check_model(hf, ST_F32);
     CHECK(!there(hf, "old.json") && count_files(o->args.job_dir) == 5);
+    CHECK(!truncate(in_dir(hf, "model.safetensors"), 100));
+    o->args.epoch = 4;
+    CHECK(runs(o));
+    text(g.result, "weights_sha256", last, sizeof last);
+    CHECK_STR(last, first);
+    check_model(hf, ST_F32);
     free(o);
 }
 

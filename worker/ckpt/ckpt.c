@@ -417,6 +417,18 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
     return rc;
 }
 
+int ckpt_find_merged(const char *job_dir, struct ckpt_info *info, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct manifest m;
+    const long long step = CKPT_MERGED_STEP;
+    if (file_join(path, e, "%s/checkpoints/" MANIFEST_STEP, job_dir, step) < 0) return -1;
+    if (manifest_check(&m, path, MANIFEST_SIZES, NULL) || m.step != step ||
+        !manifest_find(&m, config_file) || !manifest_find(&m, weights_file))
+        return 0;
+    return fill_info(info, &m, path, e) < 0 ? -1 : 1;
+}
+
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e)
 {
     struct manifest m;

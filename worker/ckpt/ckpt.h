@@ -182,6 +182,10 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
 #define CKPT_MERGED_STEP 1
 int ckpt_save_merged(const char *job_dir, int64_t epoch, const struct model_shape *shape,
                      const struct ckpt_arrays *a, struct ckpt_info *info, struct err *e);
+/* Finds the directory that ckpt_save_merged has written, by its manifest and the sizes of its
+ * files, and fills *info as ckpt_check does. Returns 1 if it has found the directory, 0 if there is
+ * none or if it is damaged, and -1 after an error. */
+int ckpt_find_merged(const char *job_dir, struct ckpt_info *info, struct err *e);
 
 /* Finds, in job_dir/checkpoints, the newest directory that passes ckpt_check and whose
  * contents belong to the step in its name. Fills *info as ckpt_check does. Newer directories

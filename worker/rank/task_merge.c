@@ -22,6 +22,7 @@ struct merging {
     struct hf_elements *elements; /* owned */
     int64_t unit;                 /* bytes of an element of the merged model */
     int64_t adapter_used;         /* elements of PLAN_MERGE_ADAPTER that were in use */
+    bool found;                   /* an earlier attempt has merged */
     struct ckpt_info saved;
 };
 
@@ -60,13 +61,8 @@ static int open_merging(struct merging *g, struct err *e)
 {
     struct run *r = g->r;
     const struct model_shape *m = &r->spec->model.shape;
-    const struct ckpt_keep keep = {.newest = 1};
     char text[400];
     int64_t beside = 0;
-    g->unit = precision_size(r->plan.precision);
-    merge_sizes(m, &g->sizes);
-    /* an attempt that was killed may have left a directory that is not complete */
-    if (ckpt_prune(r->args->job_dir, &keep, r->args->epoch, e)) return -1;
     /* This is checked first, because it takes long to find the digest of the base. */
     if (check_room(g, 0, e)) return -1;
     if (weights_merge(r, still, g, &g->from, e)) return -1;
@@ -98,9 +94,11 @@ static int save(struct merging *g, struct err *e)
     return 0;
 }
 
-/* Returns the bytes that the merge has used of the plan's buffers. */
+/* Returns the bytes that the merge has used of the plan's buffers. An attempt that found the merged
+ * model has held these buffers, and used none. */
 static int64_t high(const struct merging *g)
 {
+    if (g->found) return g->r->plan.arena_size;
     const int64_t blocks = hf_elements_used(g->elements);
     const int64_t sizes[] = {4 * g->adapter_used, 4 * blocks, g->unit * blocks};
     int64_t n = 0;
@@ -136,23 +134,40 @@ static int report(struct merging *g, struct err *e)
     return link_send_result(r->link, json, e);
 }
 
+/* Removes what an attempt that was killed has left, but for a merged model that is complete. Sets
+ * g->found if there is one. */
+static int find_merged(struct merging *g, struct err *e)
+{
+    const struct ckpt_keep keep = {.newest = 1};
+    const struct rank_args *a = g->r->args;
+    if (ckpt_prune(a->job_dir, &keep, a->epoch, e)) return -1;
+    const int found = ckpt_find_merged(a->job_dir, &g->saved, e);
+    g->found = found > 0;
+    return found < 0 ? -1 : 0;
+}
+
+static int merge(struct merging *g, struct err *e)
+{
+    struct run *r = g->r;
+    const double all = (double)((g->sizes.elements + g->sizes.adapters) * g->unit);
+    if (find_merged(g, e) || (!g->found && open_merging(g, e))) return -1;
+    progress_begin(&r->progress, PROGRESS_BYTES, all, g->found ? all : 0);
+    if (!g->found && save(g, e)) return -1;
+    progress_end(&r->progress);
+    return report(g, e);
+}
+
 int task_merge(struct run *r, struct err *e)
 {
     struct merging *g = calloc(1, sizeof *g);
-    int rc = -1;
+    char beside[FILE_PATH_SIZE];
     if (!g) return err_set(e, ERR_IO, "out of memory");
     g->r = r;
-    if (!open_merging(g, e)) {
-        const int64_t all = g->sizes.elements + g->sizes.adapters;
-        progress_begin(&r->progress, PROGRESS_BYTES, (double)(all * g->unit), 0);
-        rc = save(g, e);
-    }
-    if (!rc) {
-        progress_end(&r->progress);
-        rc = report(g, e);
-    }
+    g->unit = precision_size(r->plan.precision);
+    merge_sizes(&r->spec->model.shape, &g->sizes);
+    const int rc = merge(g, e);
     hf_elements_close(g->elements);
-    if (*g->from.beside) file_remove(g->from.beside, NULL);
+    if (!file_join(beside, NULL, "%s/beside", r->args->job_dir)) file_remove(beside, NULL);
     free(g);
     return rc;
 }
