@@ -149,14 +149,14 @@ static int weigh_sample(void *arg, double *loss, struct err *e)
     return 0;
 }
 
-struct score {
+struct pair_score {
     const struct prefer *p;
     double *sum;
 };
 
 static void score_pair(void *arg, const struct data_answer a[2], const double nll[2])
 {
-    const struct score *s = arg;
+    const struct pair_score *s = arg;
     const struct prefer_pair pair = pair_of(s->p, a, nll);
     double value[PREFER_VALUES], factor[2];
     prefer_loss(s->p->spec, &pair, value, factor);
@@ -166,7 +166,7 @@ static void score_pair(void *arg, const struct data_answer a[2], const double nl
 int prefer_score(struct prefer *p, const struct train_source *source, double sum[PREFER_VALUES],
                  struct err *e)
 {
-    struct score s = {p, sum};
+    struct pair_score s = {p, sum};
     const struct prefer_visit visit = {score_pair, &s};
     memset(sum, 0, PREFER_VALUES * sizeof *sum);
     return prefer_each(p, source, &visit, e) < 0 ? -1 : 0;
