@@ -134,13 +134,19 @@ static int report(struct merging *g, struct err *e)
     return link_send_result(r->link, json, e);
 }
 
+static int remove_beside(const struct run *r, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    return file_join(path, e, "%s/beside", r->args->job_dir) || file_remove(path, e) ? -1 : 0;
+}
+
 /* Removes what an attempt that was killed has left, but for a merged model that is complete. Sets
  * g->found if there is one. */
 static int find_merged(struct merging *g, struct err *e)
 {
     const struct ckpt_keep keep = {.newest = 1};
     const struct rank_args *a = g->r->args;
-    if (ckpt_prune(a->job_dir, &keep, a->epoch, e)) return -1;
+    if (ckpt_prune(a->job_dir, &keep, a->epoch, e) || remove_beside(g->r, e)) return -1;
     const int found = ckpt_find_merged(a->job_dir, &g->saved, e);
     g->found = found > 0;
     return found < 0 ? -1 : 0;
@@ -160,14 +166,13 @@ static int merge(struct merging *g, struct err *e)
 int task_merge(struct run *r, struct err *e)
 {
     struct merging *g = calloc(1, sizeof *g);
-    char beside[FILE_PATH_SIZE];
     if (!g) return err_set(e, ERR_IO, "out of memory");
     g->r = r;
     g->unit = precision_size(r->plan.precision);
     merge_sizes(&r->spec->model.shape, &g->sizes);
     const int rc = merge(g, e);
     hf_elements_close(g->elements);
-    if (!file_join(beside, NULL, "%s/beside", r->args->job_dir)) file_remove(beside, NULL);
+    remove_beside(r, NULL);
     free(g);
     return rc;
 }
