@@ -23,7 +23,7 @@ worker/hf       : api/core worker/program worker/gguf worker/family worker/plan 
 worker/data     : api/core worker/gguf worker/family worker/plan kernels worker/sp worker/model worker/hf worker/text
 worker/infer    : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/text
 worker/train    : api/core worker/plan kernels worker/comm worker/model worker/data
-worker/ckpt     : api/core worker/family worker/plan kernels worker/hf worker/train
+worker/ckpt     : api/core worker/program worker/family worker/plan kernels worker/hf worker/train
 worker/verify   : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/train
 worker/rank     : api/core worker/gguf worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/infer worker/train worker/ckpt worker/verify worker/text
 worker/gang     : api/core
