@@ -310,6 +310,36 @@ static void test_earlier_turns(void)
                 (const char *const[]){"<assistant>ab;"}, 1);
 }
 
+/* Checks the ends of turns after whose content the template writes nothing. The next
+ * message begins with the letter that makes a content longer. */
+static void test_ends_of_contents(void)
+{
+#define SHORT(each)                                                                                \
+    "{{ messages|length }}{% for m in messages %}x{{ m.role[0] }}:" each "{% endfor %}"            \
+    "{% if add_generation_prompt %}xa:{% endif %}"
+    static const struct {
+        const char *source, *talk, *want[2];
+    } row[] = {
+        {SHORT("{{ m.content }}"), TALK_ON, {"b", "d"}},
+        {SHORT("{{ m.content }}"),
+         "{\"messages\": [" USER("") ", " ANSWER("bx") ", " USER("") ", " ANSWER("xx") "]}",
+         {"bx", "xx"}},
+        {SHORT("{{ m.content|trim }}"
+               "{{ '\n' if not loop.last or add_generation_prompt }}"),
+         "{\"messages\": [" USER("a\\n") ", " ANSWER("b\\n") ", " USER("c") ", " ANSWER(
+             "d\\n") "]}",
+         {"b", "d"}},
+        {SHORT("{% for p in m.content %}({{ p.text }}){% endfor %}"),
+         "{\"messages\": [{\"role\": \"user\", \"content\": []}, {\"role\": \"assistant\", "
+         "\"content\": [" PARTS "]}, {\"role\": \"user\", \"content\": []}, {\"role\": "
+         "\"assistant\", \"content\": []}]}",
+         {"(a)(b)", ""}},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        check_spans(row[i].source, row[i].talk, row[i].want, 2);
+#undef SHORT
+}
+
 /* Checks contents that are left out, that come twice, and that are not written otherwise alone. */
 static void test_not_told(void)
 {
@@ -321,6 +351,37 @@ static void test_not_told(void)
                   "{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
                   "{% if add_generation_prompt %}<assistant>{% endif %}",
                   talk, "messages[1]", why);
+}
+
+/* Checks a turn that ends before it begins, as the template leaves out empty messages, and writes
+ * the question before it otherwise. If it writes the question as ever, the turn is empty. */
+static void test_no_turn(void)
+{
+#define LEAVES(question)                                                                           \
+    "{% for m in messages %}{% if m.content %}<{{ m.role }}>" question "{{ m.content }};"          \
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    static const char left[] = "{\"messages\": [" USER("a") ", " ANSWER("") ", " ANSWER("c") "]}";
+    check_spans(LEAVES(""), left, (const char *const[]){"", "c;"}, 2);
+    check_refused(LEAVES("{{ '?' if loop.last and m.role == 'user' }}"), left, "messages[1]",
+                  "the turn's place cannot be told");
+#undef LEAVES
+}
+
+/* Checks templates that fail for a content with one more letter. An error of the template means
+ * that the place cannot be told. An error of its limits is reported as it is. */
+static void test_longer_fails(void)
+{
+#define FAILS(how)                                                                                 \
+    "{{ messages|length }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"                    \
+    "{% if m.content[1:] %}" how "{% endif %}{% endfor %}"                                         \
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+    check_spans(FAILS(""), TALK_ON, (const char *const[]){"b", "d"}, 2);
+    check_refused(FAILS("{{ raise_exception('short') }}"), TALK_ON, "messages[1]",
+                  "the turn's place cannot be told");
+    check_refused(FAILS("{% set ns = namespace(s='a') %}{% for i in range(40) %}"
+                        "{% set ns.s = ns.s + ns.s %}{% endfor %}"),
+                  TALK_ON, "", "makes a text of more than 16 MiB");
+#undef FAILS
 }
 
 static void test_refused(void)
@@ -448,7 +509,10 @@ int main(void)
     RUN(test_spans);
     RUN(test_spans_from);
     RUN(test_earlier_turns);
+    RUN(test_ends_of_contents);
     RUN(test_not_told);
+    RUN(test_no_turn);
+    RUN(test_longer_fails);
     RUN(test_refused);
     RUN(test_model);
     return test_done("chat");

@@ -358,7 +358,8 @@ struct turns {
     struct template_output longer[2];    /* owned: both, with a longer content */
     struct template_span *span;          /* owned */
     int64_t n_spans;
-    int64_t from; /* the place in the output of all messages that was found last */
+    int64_t from;    /* the place in the output of all messages that was found last */
+    bool by_content; /* whether find_after_content has found a place of the turn */
 };
 
 /* Renders the first `most` messages, or all of them if it is negative. */
@@ -375,49 +376,77 @@ static bool has_at(const struct template_output *o, int64_t at, const char *text
     return at + size <= o->size && (!size || !memcmp(o->text + at, text, (size_t)size));
 }
 
-/* Returns the place at which two outputs begin to differ. */
-static int64_t differ(const struct template_output *a, const struct template_output *b)
+/* A text that is in one output, and not in another. */
+struct added {
+    int64_t at, size;
+};
+
+/* Finds the text that `longer` has more than o, which must be the only difference. If the text may
+ * be at several places, as one more "x" in "xxx", *a becomes the first of them. Returns false if
+ * there is no such text. */
+static bool find_added(const struct template_output *o, const struct template_output *longer,
+                       struct added *a)
 {
+    const int64_t size = longer->size - o->size;
     int64_t i = 0;
-    while (i < a->size && i < b->size && a->text[i] == b->text[i]) i++;
-    return i;
+    if (size <= 0) return false;
+    while (i < o->size && o->text[i] == longer->text[i]) i++;
+    if (i < o->size && !has_at(longer, i + size, o->text + i, o->size - i)) return false;
+    while (i > 0 && longer->text[i - 1] == longer->text[i - 1 + size]) i--;
+    *a = (struct added){i, size};
+    return true;
 }
 
 /* Finds the end of u->part, the first n messages, in the output of all messages, which writes some
  * of them otherwise. Both outputs must have the same text after the content of message n - 1. A
- * letter more in this content tells where it ends in each output. Returns false if the place cannot
- * be told. */
-static bool find_after_content(struct turns *u, int64_t n, bool prompt, int64_t *size)
+ * letter more in this content tells where it ends in each output. Returns 1 if the place is found,
+ * 0 if it cannot be told, and -1 on failure. */
+static int find_after_content(struct turns *u, int64_t n, bool prompt, int64_t *size, struct err *e)
 {
     struct template_output *part = &u->longer[0], *whole = &u->longer[1];
-    struct err e = {0};
-    if (!n || render_part(u, n, prompt, n, part, &e) || render_part(u, -1, false, n, whole, &e))
-        return false;
-    const int64_t at = differ(&u->part, part), in = differ(u->whole, whole);
-    const int64_t tail = u->part.size - at;
-    if (at == part->size || in == whole->size) return false; /* no output has the content */
-    if (in + tail < u->from || !has_at(u->whole, in, u->part.text + at, tail)) return false;
-    *size = in + tail;
-    return true;
+    struct added one, all;
+    struct err failed = {0};
+    if (!n) return 0;
+    if (render_part(u, n, prompt, n, part, &failed) ||
+        render_part(u, -1, false, n, whole, &failed)) {
+        if (failed.code == ERR_INVALID) return 0;
+        if (e) *e = failed;
+        return -1;
+    }
+    if (!find_added(&u->part, part, &one) || !find_added(u->whole, whole, &all)) return 0;
+    /* Both outputs must write this content in the same way. */
+    if (one.size != all.size || !has_at(whole, all.at, part->text + one.at, one.size)) return 0;
+    const int64_t tail = u->part.size - one.at;
+    if (all.at + tail < u->from || !has_at(u->whole, all.at, u->part.text + one.at, tail)) return 0;
+    *size = all.at + tail;
+    u->by_content = true;
+    return 1;
+}
+
+/* Fails because the place of a message's turn cannot be told. */
+static int refuse_place(int64_t message, struct err *e)
+{
+    char field[64];
+    snprintf(field, sizeof field, "messages[%lld]", (long long)message);
+    return err_field(e, ERR_INVALID, field,
+                     "%s: the chat template writes what is before the end of this turn otherwise "
+                     "when more follows, so the turn's place cannot be told: use a template with "
+                     "{%% generation %%}, or a conversation that ends there",
+                     field);
 }
 
 /* Renders the first n messages, and sets *size to the place in the output of all messages at which
  * this output ends. */
 static int find_place(struct turns *u, int64_t n, bool prompt, int64_t *size, struct err *e)
 {
-    char field[64];
     if (render_part(u, n, prompt, 0, &u->part, e)) return -1;
     *size = u->part.size;
-    if (has_at(u->whole, 0, u->part.text, *size) || find_after_content(u, n, prompt, size)) {
-        u->from = *size;
-        return 0;
+    if (!has_at(u->whole, 0, u->part.text, *size)) {
+        const int found = find_after_content(u, n, prompt, size, e);
+        if (found <= 0) return found ? -1 : refuse_place(prompt ? n : n - 1, e);
     }
-    snprintf(field, sizeof field, "messages[%lld]", (long long)(prompt ? n : n - 1));
-    return err_field(e, ERR_INVALID, field,
-                     "%s: the chat template writes what is before the end of this turn otherwise "
-                     "when more follows, so the turn's place cannot be told: use a template with "
-                     "{%% generation %%}, or a conversation that ends there",
-                     field);
+    u->from = *size;
+    return 0;
 }
 
 /* Finds the turns of the messages [first, n). */
@@ -429,9 +458,11 @@ static int find_turns(struct turns *u, int64_t first, int64_t n, const uint8_t *
     for (int64_t i = first; i < n; i++) {
         struct template_span s;
         if (!answer[i]) continue;
+        u->by_content = false;
         if (find_place(u, i, true, &s.begin, e) || find_place(u, i + 1, false, &s.end, e))
             return -1;
-        if (s.begin > s.end) s.begin = s.end;
+        if (s.begin > s.end && u->by_content) return refuse_place(i, e);
+        if (s.begin > s.end) s.begin = s.end; /* the template writes no text for the message */
         u->span[u->n_spans++] = s;
     }
     return 0;

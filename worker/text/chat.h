@@ -46,10 +46,12 @@ int chat_render(const struct template *t, const char *json, int64_t size,
  * all messages. If it is a prefix of that output, the place is its length. If it is none, because
  * the template writes earlier turns otherwise, as without their reasoning, the place is found by
  * the text that follows the content of the output's last message: the same text must follow this
- * content in the output of all messages. Only the turns of message `first` and later messages are
- * looked for. Also fails with ERR_INVALID if a turn cannot be found, or if a content has parts that the
- * template does not read ("messages[i].content"). Fails with ERR_UNSUPPORTED if {% generation
- * %} is inside a macro, a filter or a set. */
+ * content in the output of all messages, and both outputs must have this content once. Text that
+ * the template writes after a turn only if more follows, such as an end marker, is thus no part of
+ * the turn. Only the turns of message `first` and later messages are looked for. Also fails with
+ * ERR_INVALID if a turn cannot be found, or if a content has parts that the template does not read
+ * ("messages[i].content"). Fails with ERR_UNSUPPORTED if {% generation %} is inside a macro, a
+ * filter or a set. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
                       const struct chat_tokens *tokens, int64_t first, int64_t now_s,
                       struct template_output *o, struct err *e);
