@@ -351,6 +351,10 @@ static void test_rules(void)
     o = bad(JOB_TRAIN);
     o->spec.objective.type = OBJECTIVE_CAUSAL_LM;
     refused(o, "objective.type");
+    o = bad(JOB_TRAIN);
+    o->spec.objective.beta = 0.3;
+    CHECK(family_check(&o->spec, &e) && strstr(e.text, "flow\": leave objective.beta out"));
+    refused(o, "objective.beta");
     o = bad(JOB_EMBED);
     o->spec.input.source = o->spec.data.train[0];
     refused(o, "kind");

@@ -746,6 +746,24 @@ static void test_other_objective(void)
               "%s", e.text);
 }
 
+/* Checks a field of preferences in jobs that cannot learn them: the fix is to leave it out. */
+static void test_cannot_pair(void)
+{
+    static const int kind[] = {JOB_TRAIN, JOB_GENERATE};
+    static const char *const says[] = {"the type is \"masked_lm\": leave objective.beta out",
+                                       "the type is \"causal_lm\": leave objective.beta out"};
+    static struct job_spec s;
+    for (int i = 0; i < 2; i++) {
+        struct err e = {0};
+        good(&s, kind[i]);
+        if (!i) s.model.shape.family = FAMILY_BERT, s.model.shape.vocab = 300;
+        s.objective.beta = 0.3;
+        CHECK(family_check(&s, &e) == -1);
+        CHECK_STR(e.field, "objective.beta");
+        CHECK_MSG(strstr(e.text, says[i]), "%s", e.text);
+    }
+}
+
 /* Checks fields that have no effect if the model predicts noise. Also checks weights that were
  * trained with a different objective. */
 static void test_noise_rules(void)
@@ -955,6 +973,7 @@ int main(void)
     RUN(test_published_objectives);
     RUN(test_loss_terms);
     RUN(test_other_objective);
+    RUN(test_cannot_pair);
     RUN(test_noise_rules);
     RUN(test_infer_rules);
     RUN(test_data_rules);

@@ -30,7 +30,7 @@ static void test_data(void)
     begin();
     CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
     s.data.packing = PACKING_CONCAT;
-    refused("data.packing", "cuts answers");
+    refused("data.packing", "needs whole: set it to best_fit, which is the default here, or");
     s.data.overlong = OVERLONG_SPLIT;
     refused("data.overlong", "cuts answers");
     s.data.overlong = OVERLONG_TRUNCATE;

@@ -101,9 +101,10 @@ static int check_objective(struct job_spec *s, struct err *e)
     const enum objective_id own = own_objective(s, f);
     if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY && s->kind != JOB_GENERATE) return 0;
     if (s->objective.type == OBJECTIVE_AUTO) s->objective.type = (int32_t)own;
-    if (s->objective.type != OBJECTIVE_DPO && rules_unpaired(s, e)) return -1;
+    const bool causal = own == OBJECTIVE_CAUSAL_LM, can_pair = causal && s->kind != JOB_GENERATE;
+    if (s->objective.type != OBJECTIVE_DPO && rules_unpaired(s, can_pair, e)) return -1;
     if (f->task == MODEL_DIFFUSION) return rules_objective(s, e);
-    if (s->objective.type == OBJECTIVE_DPO && own == OBJECTIVE_CAUSAL_LM) return rules_pairs(s, e);
+    if (s->objective.type == OBJECTIVE_DPO && causal) return rules_pairs(s, e);
     if (s->objective.type == (int32_t)own) return 0;
     return err_field(e, ERR_UNSUPPORTED, "objective.type",
                      "objective.type \"%s\": this family is trained on \"%s\": leave "

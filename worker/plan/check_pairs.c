@@ -33,7 +33,8 @@ static int check_data(const struct job_spec *s, struct err *e)
         return err_field(
             e, ERR_INVALID, "data.packing",
             "data.packing \"concat\" cuts answers, which objective.type \"dpo\" needs "
-            "whole: leave it out for best_fit, or set it to none for a sequence for each pair");
+            "whole: set it to best_fit, which is the default here, or to none for a sequence for "
+            "each pair");
     if (s->data.overlong == OVERLONG_SPLIT || s->data.overlong == OVERLONG_TRUNCATE)
         return err_field(
             e, ERR_INVALID, "data.overlong",
@@ -123,16 +124,17 @@ static const char *value_text(const struct job_spec *s, const struct field *f, c
     return out;
 }
 
-int rules_unpaired(const struct job_spec *s, struct err *e)
+int rules_unpaired(const struct job_spec *s, bool can_pair, struct err *e)
 {
     const struct field *f = first_set(s, of_pairs);
     char value[48];
     if (!f) return 0;
     return err_field(e, ERR_INVALID, f->path,
-                     "%s %s goes with objective.type \"dpo\" alone, and the type is \"%s\": set "
-                     "objective.type to \"dpo\", or leave %s out",
+                     "%s %s goes with objective.type \"dpo\" alone, and the type is \"%s\": %s"
+                     "leave %s out",
                      f->path, value_text(s, f, value, sizeof value),
-                     spec_objective_words[s->objective.type], f->path);
+                     spec_objective_words[s->objective.type],
+                     can_pair ? "set objective.type to \"dpo\", or " : "", f->path);
 }
 
 static int check_unread(const struct job_spec *s, struct err *e)

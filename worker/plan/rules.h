@@ -81,8 +81,9 @@ int rules_objective(struct job_spec *s, struct err *e);
 /* Checks a job that learns preferences (job_learns_pairs): its data, and the fields that go with
  * its objective. */
 int rules_pairs(const struct job_spec *s, struct err *e);
-/* Refuses a field that only a job that learns preferences reads, in a job of another objective. */
-int rules_unpaired(const struct job_spec *s, struct err *e);
+/* Refuses a field that only a job that learns preferences reads, in a job of another objective. If
+ * can_pair is true, the job can learn them, and the error says how. */
+int rules_unpaired(const struct job_spec *s, bool can_pair, struct err *e);
 int rules_latents(const struct job_spec *s, struct err *e);
 
 #endif
