@@ -223,18 +223,24 @@ int api_job(struct cli *c, int64_t id, struct jv **out)
     return api_get(c, path, out);
 }
 
+int64_t api_newest_in(const struct jv *list)
+{
+    const struct jv *data = jv_get(list, "data");
+    int64_t step = 0;
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const int64_t one = jv_int(jv_at(data, i, NULL), "step", 0);
+        if (one > step) step = one;
+    }
+    return step;
+}
+
 int api_newest_step(struct cli *c, int64_t id, int64_t *step)
 {
     char path[64];
     struct jv *list = NULL;
     snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints", (long long)id);
     const int rc = api_list(c, path, &list);
-    const struct jv *data = jv_get(list, "data");
-    *step = 0;
-    for (size_t i = 0; i < jv_len(data); i++) {
-        const int64_t one = jv_int(jv_at(data, i, NULL), "step", 0);
-        if (one > *step) *step = one;
-    }
+    *step = api_newest_in(list);
     jv_free(list);
     return rc;
 }

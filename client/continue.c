@@ -119,7 +119,28 @@ static int say_changes(const struct cli *c, const char *prefix, const struct jv 
 
 /* ---- continue -------------------------------------------------------------------------------- */
 
-/* Fails because the job has no checkpoint. Names the newest job of the same name that has one. */
+/* Finds the newest checkpoint of another job, if it is a training that has ended. Sets *step to 0
+ * if it has none, or if seqd refuses to list them, as it does if the job was removed meanwhile. */
+static int newest_of_other(struct cli *c, const struct jv *job, int64_t *step)
+{
+    char path[64];
+    struct http_reply r;
+    const struct http_request q = {.method = "GET", .path = path};
+    *step = 0;
+    if (strcmp(jv_str(job, "kind", ""), "train") || !jv_str(job, "finished_at", NULL))
+        return CLI_OK;
+    snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints", (long long)jv_int(job, "id", 0));
+    const int rc = api_ask(c, &q, &r);
+    if (rc) return rc;
+    struct jv *list = r.status == 200 ? jv_parse(r.body, r.size, NULL) : NULL;
+    *step = api_newest_in(list);
+    jv_free(list);
+    http_reply_fini(&r);
+    return CLI_OK;
+}
+
+/* Fails because the job has no checkpoint. Names the newest job of the same name that has one and
+ * can be continued. */
 static int refuse_without(struct cli *c, const struct old *o)
 {
     enum { LISTED = 10 };
@@ -131,8 +152,9 @@ static int refuse_without(struct cli *c, const struct old *o)
              http_escape(escaped, sizeof escaped, name));
     int rc = *name ? api_get(c, path, &list) : CLI_OK;
     for (size_t i = 0; !rc && !other.step && i < jv_len(jv_get(list, "data")); i++) {
-        other.id = jv_int(jv_at(jv_get(list, "data"), i, NULL), "id", 0);
-        if (other.id != o->id) rc = api_newest_step(c, other.id, &other.step);
+        const struct jv *job = jv_at(jv_get(list, "data"), i, NULL);
+        other.id = jv_int(job, "id", 0);
+        if (other.id != o->id) rc = newest_of_other(c, job, &other.step);
     }
     jv_free(list);
     if (rc) return rc;

@@ -921,20 +921,6 @@ static void test_continue(void)
         CHECK_MSG(strstr(err, refused[i].says), "%zu: %s", i, err);
         server_end(&s);
     }
-    /* another job of the name has a checkpoint */
-    static const char *const named[] = {
-        JSON_REPLY("200 OK",
-                   "{\"id\":12,\"kind\":\"train\",\"name\":\"a b\",\"state\":\"failed\"}"),
-        LIST(""), LIST("{\"id\":12},{\"id\":9},{\"id\":7},{\"id\":5}"), LIST(""), CHECKPOINTS};
-    server_start(&s, named, 5);
-    CHECK(SEQCTL(&s, "continue", "12") == CLI_CONFLICT);
-    CHECK_MSG(strstr(err,
-                     "job 12 has no checkpoint: job 7, which is \"a b\" too, has one of step 20: "
-                     "seqctl continue 7"),
-              "%s", err);
-    asked = server_end(&s);
-    CHECK_MSG(strstr(asked, "/v1/jobs?limit=10&name=a%20b ") && count(asked, "checkpoints") == 3,
-              "%s", asked);
     server_start(&s, failed, 3);
     CHECK(SEQCTL(&s, "retry", "12") == CLI_OK);
     asked = server_end(&s);
@@ -1032,6 +1018,38 @@ static void test_merge(void)
         CHECK_MSG(strstr(err, refused[i].says), "%zu: %s", i, err);
         CHECK(!strstr(server_end(&s), "POST"));
     }
+}
+
+/* Checks which job of the same name `continue` names if the job has no checkpoint: a training that
+ * has ended. A job whose checkpoints cannot be listed has none. */
+static void test_continue_other(void)
+{
+#define ALSO(id, kind)                                                                             \
+    ",{\"id\":" id ",\"kind\":\"" kind "\",\"finished_at\":\"2026-11-21T12:01:24.000Z\"}"
+#define ALL                                                                                        \
+    LIST("{\"id\":13,\"kind\":\"train\",\"finished_at\":null}" ALSO("12", "train")                 \
+             ALSO("11", "merge") ALSO("10", "train") ALSO("9", "train") ALSO("7", "train"))
+    static const char *const named[] = {
+        JSON_REPLY("200 OK",
+                   "{\"id\":12,\"kind\":\"train\",\"name\":\"a b\",\"state\":\"failed\"}"),
+        LIST(""),
+        ALL,
+        JSON_REPLY("404 Not Found", "{\"detail\":\"no job 10\"}"),
+        LIST(""),
+        CHECKPOINTS};
+    struct server s;
+    server_start(&s, named, 6);
+    CHECK(SEQCTL(&s, "continue", "12") == CLI_CONFLICT);
+    CHECK_MSG(strstr(err,
+                     "job 12 has no checkpoint: job 7, which is \"a b\" too, has one of step 20: "
+                     "seqctl continue 7") &&
+                  !strstr(err, "no job 10"),
+              "%s", err);
+    const char *asked = server_end(&s);
+    CHECK_MSG(strstr(asked, "/v1/jobs?limit=10&name=a%20b ") && count(asked, "checkpoints") == 4,
+              "%s", asked);
+#undef ALSO
+#undef ALL
 }
 
 /* Checks lists that have several pages. The lists of checkpoints and of artifacts must be read to
@@ -1212,6 +1230,7 @@ int main(void)
     RUN(test_cancel);
     RUN(test_ends_first);
     RUN(test_ended_already);
+    RUN(test_continue_other);
     RUN(test_continue);
     RUN(test_merge);
     RUN(test_merge_tokenizer);
