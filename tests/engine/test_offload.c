@@ -5,7 +5,10 @@
  * tests: needs golden */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "tests/lib/lm.h"
 #include "tests/lib/mutant.h"
@@ -531,6 +534,50 @@ static void test_file(void)
     close(at);
 }
 
+static bool reserves = true; /* the file system can reserve blocks */
+
+/* Takes the place of the library's function for this program. */
+int fallocate(int fd, int mode, off_t offset, off_t len)
+{
+    if (reserves) return (int)syscall(SYS_fallocate, fd, mode, offset, len);
+    errno = EOPNOTSUPP;
+    return -1;
+}
+
+/* Checks a file system that cannot reserve blocks. The file still has its whole size, and bytes
+ * that were never written are read as zeros. */
+static void test_no_reserve(void)
+{
+    char buf[5000], zeros[5000] = {0};
+    struct plan p;
+    struct stat st;
+    struct rlimit had;
+    struct err e = {0};
+    const int at = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    reserves = false;
+    const int fd = offload_file(at, 1 << 20, &e);
+    CHECK_MSG(fd >= 0 && !fstat(fd, &st) && st.st_size == 1 << 20, "%s", e.text);
+    struct offload *s = store_on(fd, &p);
+    memset(buf, 7, sizeof buf);
+    CHECK_MSG(!offload_wait(s, offload_back(s, buf, 5000, (1 << 20) - 5000), &e), "%s", e.text);
+    CHECK(!memcmp(buf, zeros, sizeof buf));
+    memset(buf, 7, sizeof buf);
+    CHECK_MSG(!offload_read(s, buf, 5000, 123, &e), "%s", e.text);
+    CHECK(!memcmp(buf, zeros, sizeof buf));
+    offload_close(s);
+    /* a file that is too large for the process */
+    CHECK(!getrlimit(RLIMIT_FSIZE, &had));
+    CHECK(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, had.rlim_max}));
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(offload_file(at, 2 << 20, &e) < 0 && e.code == ERR_TOO_LARGE);
+    CHECK_STR(e.field, "memory.offload_dir");
+    CHECK_MSG(strstr(e.text, "memory.offload_dir: 2.0 MiB for what a rank offloads"), "%s", e.text);
+    signal(SIGXFSZ, SIG_DFL);
+    CHECK(!setrlimit(RLIMIT_FSIZE, &had));
+    reserves = true;
+    close(at);
+}
+
 /* Checks a copy of more than 16 MiB. It needs three system calls: two of 8 MiB and a shorter one.
  * Each of them copies different bytes. */
 static void test_large_copy(void)
@@ -678,6 +725,7 @@ int main(void)
     RUN(test_time);
     RUN(test_large);
     RUN(test_file);
+    RUN(test_no_reserve);
     RUN(test_large_copy);
     RUN(test_bad_disk);
     RUN(test_training_on_full);

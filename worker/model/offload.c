@@ -63,12 +63,20 @@ static int open_unnamed(int dir, struct err *e)
     return -1;
 }
 
-int offload_file(int dir, int64_t size, struct err *e)
+/* Gives a file its size. If the file system cannot reserve blocks, the file has holes, which are
+ * read as zeros. */
+static int set_size(int fd, int64_t size, struct err *e)
 {
     char need[24];
+    if (!size || !fallocate(fd, 0, 0, size)) return 0;
+    if ((errno == EOPNOTSUPP || errno == ENOSYS) && !ftruncate(fd, size)) return 0;
+    return err_errno(e, "%s for what a rank offloads", plan_bytes(need, size));
+}
+
+int offload_file(int dir, int64_t size, struct err *e)
+{
     int fd = open_unnamed(dir, e);
-    if (fd >= 0 && size && fallocate(fd, 0, 0, size) && errno != EOPNOTSUPP && errno != ENOSYS) {
-        err_errno(e, "%s for what a rank offloads", plan_bytes(need, size));
+    if (fd >= 0 && set_size(fd, size, e)) {
         close(fd);
         fd = -1;
     }

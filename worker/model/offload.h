@@ -40,7 +40,7 @@ struct offload_options {
 /* Opens a file of `size` bytes in the directory of the descriptor dir. The file has no name, so it
  * is removed when it is closed, however the process ends. Fails with ERR_IO. Fails with
  * ERR_NO_SPACE if the file system can tell that the disk has no room for the whole file. The error
- * names the field. */
+ * names the field. Bytes that were never written are read as zeros. */
 int offload_file(int dir, int64_t size, struct err *e);
 
 /* Opens a store. The store owns fd from this call on, even if the call fails. Returns NULL after a
