@@ -623,6 +623,14 @@ static void test_bad_disk(void)
     /* after a failure no further transfer is made */
     CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e));
     offload_close(s);
+    s = store_on(open("/dev/full", O_RDWR | O_CLOEXEC), &p);
+    CHECK(!offload_read(s, buf, 5000, 0, &e));
+    offload_write(s, buf, 5000, 0);
+    e = (struct err){0};
+    CHECK(offload_read(s, buf, 5000, 0, &e) && e.code == ERR_NO_SPACE);
+    CHECK_MSG(strstr(e.text, "memory.offload_dir: write 5000 offloaded bytes"), "%s", e.text);
+    CHECK(offload_wait(s, 0, &e) && e.code == ERR_NO_SPACE);
+    offload_close(s);
     s = store_on(offload_file(at, 4096, &e), &p);
     CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e));
     CHECK_MSG(strstr(e.text, "read 5000 offloaded bytes"), "%s", e.text);
@@ -630,8 +638,19 @@ static void test_bad_disk(void)
     close(at);
 }
 
+/* Writes moments as a checkpoint does. They cannot be read afterwards. */
+static void write_state(struct train *t)
+{
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    struct err e = {0};
+    CHECK(!sharded_read(&t->state, SHARDED_V, 0, 8, x, &e));
+    sharded_write(&t->state, SHARDED_M, 0, 8, x);
+    CHECK(sharded_read(&t->state, SHARDED_V, 0, 8, x, &e) && e.code == ERR_NO_SPACE);
+    CHECK_STR(e.field, "memory.offload_dir");
+}
+
 /* Checks that a training fails with the error of a full disk. */
-static void test_training_on_full(void)
+static void train_on_full(enum offload_id offload, bool writes)
 {
     struct err e = {0};
     struct synth y = {.S = LENGTH, .vocab = 61};
@@ -640,7 +659,7 @@ static void test_training_on_full(void)
     if (!p || !t) abort();
     engine_spec(&spec, LENGTH);
     spec.model.shape.n_layers = LAYERS;
-    spec.memory.offload = OFFLOAD_ACTIVATIONS;
+    spec.memory.offload = (int32_t)offload;
     spec.parallel.sp = 1;
     struct engine_memory mem = engine_open(&spec, plan_of(0, p), NULL);
     offload_close(mem.offload);
@@ -654,12 +673,20 @@ static void test_training_on_full(void)
                                      .n_ranks = 1,
                                      .source = {synth_batch, synth_targets, &y}};
     CHECK_MSG(mem.offload && !train_init(t, &to, &e), "%s", e.text);
+    if (writes) write_state(t);
     sharded_random(&t->state, 1);
     CHECK(train_step(t, NULL, &e) && e.code == ERR_NO_SPACE);
     CHECK_STR(e.field, "memory.offload_dir");
     engine_close(&mem, p);
     free(t);
     free(p);
+}
+
+static void test_training_on_full(void)
+{
+    train_on_full(OFFLOAD_ACTIVATIONS, false);
+    train_on_full(OFFLOAD_OPTIMIZER, false);
+    train_on_full(OFFLOAD_OPTIMIZER, true);
 }
 
 /* ---- refused --------------------------------------------------------------------------------- */

@@ -234,29 +234,37 @@ int64_t offload_back(struct offload *o, void *buf, int64_t size, int64_t at)
     return beside(o, buf, o->host + at, size);
 }
 
+/* Fails with the error of the first copy that failed, if one has. The caller has the lock. */
+static int any_failed(const struct offload *o, struct err *e)
+{
+    if (o->failed.code == ERR_NONE) return 0;
+    if (e) *e = o->failed;
+    return -1;
+}
+
 int offload_wait(struct offload *o, int64_t ticket, struct err *e)
 {
-    int rc = 0;
     if (o->host) {
         if (ticket) o->be->ops->copy_await(o->be, (int)((ticket - 1) % OFFLOAD_FLIGHT));
         return 0; /* sync reports failures */
     }
     pthread_mutex_lock(&o->lock);
     while (o->n_done < ticket) pthread_cond_wait(&o->done, &o->lock);
-    if (o->failed.code != ERR_NONE) {
-        if (e) *e = o->failed;
-        rc = -1;
-    }
+    const int rc = any_failed(o, e);
     pthread_mutex_unlock(&o->lock);
     return rc;
 }
 
 /* ---- copies of the host ---------------------------------------------------------------------- */
 
-/* Copies from or to a file in the calling thread. */
+/* Copies from or to a file in the calling thread. After a failure it copies nothing more. */
 static int copy_here(struct offload *o, const struct offload_copy *r, struct err *e)
 {
     struct err why = {0};
+    pthread_mutex_lock(&o->lock);
+    const int failed = any_failed(o, e);
+    pthread_mutex_unlock(&o->lock);
+    if (failed) return -1;
     if (copy(o, r, &why) == r->size) return 0;
     pthread_mutex_lock(&o->lock);
     if (o->failed.code == ERR_NONE) o->failed = why;

@@ -69,8 +69,8 @@ bool offload_moved(struct offload *o, const struct offload_count *want);
 
 /* Copy bytes between the store and the host's memory, while no request is open. The bytes are not
  * counted. With a file, several threads may call these functions at the same time, for disjoint
- * bytes. offload_read fails as offload_wait does. If offload_write fails, offload_wait reports
- * it. */
+ * bytes. offload_read fails as offload_wait does, also if an earlier offload_write failed. If
+ * offload_write fails, each later offload_read and offload_wait reports it. */
 int offload_read(struct offload *o, void *to, int64_t size, int64_t at, struct err *e);
 void offload_write(struct offload *o, const void *from, int64_t size, int64_t at);
 

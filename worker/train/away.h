@@ -34,7 +34,7 @@ int away_leave(const struct away *a, enum away_array which, int64_t at, const fl
                int64_t n, struct err *e);
 
 /* Copy n elements between an array and the host's memory, between steps. The bytes are not counted.
- * If away_write fails, the next away_bring or away_leave reports it. */
+ * If away_write fails, each later away_read, away_bring and away_leave reports it. */
 int away_read(const struct away *a, enum away_array which, int64_t at, float *to, int64_t n,
               struct err *e);
 void away_write(const struct away *a, enum away_array which, int64_t at, const float *from,
