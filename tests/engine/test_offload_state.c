@@ -302,6 +302,34 @@ static void test_numbers(void)
     CHECK(!p.offload.optimizer && !p.by_bucket && !p.offload.size);
 }
 
+/* Checks that a plan reports the largest host's part and the largest file of all stages. The first
+ * stage has the largest arena, because it keeps two sequences. But its embedding is frozen, so the
+ * last stage, which has the head, has more of each. */
+static void test_stages(void)
+{
+    static char json[65536];
+    for (int own = 0; own < 2; own++) {
+        struct plan p, of;
+        struct err e = {0};
+        int64_t host = 0, disk = 0;
+        char want[64];
+        set_spec(&(struct way){.P = 1, .pp = 2, .batch = 3, .max_norm = 1, .freeze = {"*embed*"}},
+                 OFFLOAD_OPTIMIZER);
+        spec.parallel.pp = 2;
+        CHECK(!spec_intern(&spec, own ? "emulated" : "cpu", own ? 8 : 3, &spec.resources.device));
+        plan_of(0, &p);
+        for (int rank = 0; rank < p.n_ranks; rank++) {
+            CHECK_MSG(!plan_of_rank(&spec, &p, rank, &of, &e), "%s", e.text);
+            if (of.host_size > host) host = of.host_size;
+            if (of.offload.disk_size > disk) disk = of.offload.disk_size;
+        }
+        CHECK(p.n_ranks == 2 && (own ? p.host_size < host : p.offload.disk_size < disk));
+        snprintf(want, sizeof want, own ? "\"host_bytes\":%lld," : "\"disk_bytes\":%lld,",
+                 (long long)(own ? host : disk));
+        CHECK_MSG(plan_json(&spec, &p, json, sizeof json) > 0 && strstr(json, want), "%s", want);
+    }
+}
+
 static void on_one_device(int64_t tokens)
 {
     engine_spec(&spec, tokens);
@@ -399,6 +427,7 @@ static void test_refused(void)
 int main(void)
 {
     RUN(test_numbers);
+    RUN(test_stages);
     RUN(test_shards);
     RUN(test_products);
     RUN(test_tuned);

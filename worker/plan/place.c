@@ -57,6 +57,7 @@ static int place_stage(const struct job_spec *s, struct plan *p, int64_t segment
 /* The sizes of the stages of a division that has been placed. */
 struct stage_sizes {
     int64_t segment, most; /* bytes of the largest segment and of the largest arena */
+    int64_t host, disk;    /* bytes of the largest host's part and of the largest file */
     int largest;
     /* sums over all stages: bytes of weights, and bytes of gradients and optimizer state */
     double weights, state;
@@ -83,6 +84,8 @@ static int place_each(const struct job_spec *s, struct plan *p, struct stage_siz
         for (int k = 0; k <= FAMILY_KINDS; k++)
             if (p->kept[k] > out->kept[k]) out->kept[k] = p->kept[k];
         if (p->segment_size > out->segment) out->segment = p->segment_size;
+        if (p->host_size > out->host) out->host = p->host_size;
+        if (p->offload.disk_size > out->disk) out->disk = p->offload.disk_size;
         if (p->arena_size <= out->most) continue;
         out->most = p->arena_size;
         out->largest = i;
@@ -159,9 +162,16 @@ int place_ranks(const struct job_spec *s, int64_t limit, struct plan *p, struct 
 {
     struct stage_sizes is;
     p->pipe = pipe_whole(s->model.shape.n_layers);
-    if (p->pp == 1) return place_stage(s, p, 0, e);
+    if (p->pp == 1) {
+        if (place_stage(s, p, 0, e)) return -1;
+        p->host_most = p->host_size;
+        p->disk_most = p->offload.disk_size;
+        return 0;
+    }
     if (place_rank(s, p, 0, e) || cut_stages(s, limit, p, &is, e)) return -1;
     p->pipe.at = is.largest;
+    p->host_most = is.host;
+    p->disk_most = is.disk;
     return place_stage(s, p, is.segment, e);
 }
 

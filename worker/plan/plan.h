@@ -304,6 +304,9 @@ struct plan {
     bool cut_by_memory;
     /* arena_size of each stage; not used if there is one stage */
     int64_t stage_size[JOB_MAX_RANKS];
+    /* largest host_size and largest offload.disk_size of all stages. The stage with the largest
+     * arena, whose plan stands for all stages, can have less. */
+    int64_t host_most, disk_most;
     /* largest number of sequences that are kept between forward and backward pass at a time; 1 if
      * there is one stage */
     int64_t slots;

@@ -39,9 +39,9 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_int(w, "total_bytes", p->arena_size + p->segment_size);
     jwrite_int(w, "arena_bytes", p->arena_size);
     jwrite_int(w, "segment_bytes", p->segment_size);
-    if (p->own_memory) jwrite_int(w, "host_bytes", p->host_size);
+    if (p->own_memory) jwrite_int(w, "host_bytes", p->host_most);
     jwrite_int(w, "rounding_bytes", p->rounding);
-    if (p->offload.disk_size) jwrite_int(w, "disk_bytes", p->offload.disk_size);
+    if (p->disk_most) jwrite_int(w, "disk_bytes", p->disk_most);
     if (p->reference_size) jwrite_int(w, "reference_bytes", p->reference_size);
     jwrite_object(w, "by_class");
     for (int i = 0; i < PLAN_CLASS_N; i++)
