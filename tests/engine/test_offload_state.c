@@ -412,6 +412,8 @@ static void test_auto(void)
     CHECK(plan_make(&spec, size_of(&p[2]), &found, &e) && !plan_stores(&found));
 }
 
+/* A proof takes the value of its training. It has no optimizer, so it offloads activations alone,
+ * and needs a directory only for them. */
 static void test_refused(void)
 {
     struct err e = {0};
@@ -422,6 +424,27 @@ static void test_refused(void)
     CHECK(!spec_intern(&spec, "cpu", 3, &spec.resources.device));
     CHECK(family_check(&spec, &e) && !strcmp(e.field, "memory.offload_dir"));
     CHECK_MSG(strstr(e.text, "memory.offload \"optimizer\" on \"cpu\""), "%s", e.text);
+    spec.kind = JOB_VERIFY;
+    CHECK_MSG(!family_check(&spec, &e), "%s: %s", e.field, e.text);
+    spec.memory.offload = OFFLOAD_ALL;
+    CHECK(family_check(&spec, &e) && !strcmp(e.field, "memory.offload_dir"));
+    CHECK_MSG(strstr(e.text, "memory.offload \"all\" on \"cpu\""), "%s", e.text);
+}
+
+/* Checks windows in time, with which a training may not offload. A proof has no windows. */
+static void test_refused_in_time(void)
+{
+    struct err e = {0};
+    set_spec(&(struct way){.family = "tnl", .P = 1}, OFFLOAD_OPTIMIZER);
+    CHECK(!spec_intern(&spec, "emulated", 8, &spec.resources.device));
+    engine_legal(&spec);
+    spec.memory.time_chunk = 16;
+    CHECK(family_check(&spec, &e) && !strcmp(e.field, "memory.offload"));
+    CHECK_MSG(strstr(e.text, "memory.offload \"optimizer\" with memory.time_chunk"), "%s", e.text);
+    spec.kind = JOB_VERIFY;
+    CHECK(family_check(&spec, &e) && !strcmp(e.field, "memory.time_chunk"));
+    spec.memory.time_chunk = 0;
+    CHECK_MSG(!family_check(&spec, &e), "%s: %s", e.field, e.text);
 }
 
 int main(void)
@@ -435,6 +458,7 @@ int main(void)
     RUN(test_large);
     RUN(test_auto);
     RUN(test_refused);
+    RUN(test_refused_in_time);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants);
 #endif

@@ -2,6 +2,17 @@
 #include "api/core/device.h"
 #include "worker/plan/rules.h"
 
+/* Returns the value of memory.offload that counts for the job. A proof has no optimizer, but it
+ * takes the spec of a training that offloads one. */
+static enum offload_id counts(const struct job_spec *s)
+{
+    const enum offload_id asked = (enum offload_id)s->memory.offload;
+    if (s->kind != JOB_VERIFY) return asked;
+    return asked == OFFLOAD_OPTIMIZER ? OFFLOAD_NONE
+           : asked == OFFLOAD_ALL     ? OFFLOAD_ACTIVATIONS
+                                      : asked;
+}
+
 int rules_offload(const struct job_spec *s, struct err *e)
 {
     static const char offload[] = "memory.offload", dir[] = "memory.offload_dir";
@@ -11,9 +22,10 @@ int rules_offload(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, dir,
                          "memory.offload_dir: \"%s\" offloads to its host's memory: leave it out",
                          device);
-    if (s->memory.offload == OFFLOAD_AUTO || s->memory.offload == OFFLOAD_NONE) return 0;
+    const enum offload_id what = counts(s);
+    if (what == OFFLOAD_AUTO || what == OFFLOAD_NONE) return 0;
     const char *word = spec_field(offload)->words[s->memory.offload];
-    if (s->memory.time_chunk > 0 && s->memory.offload == OFFLOAD_OPTIMIZER)
+    if (s->memory.time_chunk > 0 && what == OFFLOAD_OPTIMIZER)
         return err_field(
             e, ERR_UNSUPPORTED, offload,
             "memory.offload \"optimizer\" with memory.time_chunk: gradients are summed "
