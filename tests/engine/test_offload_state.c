@@ -14,6 +14,7 @@
 #include "worker/hf/hf.h"
 #include "worker/plan/check.h"
 #include "worker/plan/machine.h"
+#include "worker/plan/work.h"
 
 enum { STEPS = 3, LENGTH = 37 };
 
@@ -330,6 +331,29 @@ static void test_stages(void)
     }
 }
 
+/* Checks the estimated elements of an update whose gradients a rank adds up in the store: each
+ * gradient is cleared once, for any number of samples. */
+static void test_work(void)
+{
+    struct machine m = {.known = true, .point = 1e6, .update = 1e6};
+    for (int i = 0; i < RATE_N; i++)
+        for (int k = 0; k < PRECISION_N; k++)
+            for (int j = 0; j < PROFILE_SIZES; j++) m.rate[i][k][j] = 1e12;
+    for (int64_t n = 1; n <= 3; n += 2) {
+        struct work kept, away;
+        struct plan p;
+        const struct way w = {.P = 1, .batch = n, .tied = 1, .max_norm = 1};
+        set_spec(&w, OFFLOAD_NONE);
+        work_count(&m, &spec.model.shape, plan_of(0, &p), &kept);
+        set_spec(&w, OFFLOAD_OPTIMIZER);
+        work_count(&m, &spec.model.shape, plan_of(0, &p), &away);
+        CHECK(p.micro_batches == n && plan_adds_here(&p));
+        CHECK_MSG(fabs((away.other_s - kept.other_s) * 1e6 - (double)p.n_trained) < 1e-3,
+                  "%lld samples: %.9g elements, not %lld", (long long)n,
+                  (away.other_s - kept.other_s) * 1e6, (long long)p.n_trained);
+    }
+}
+
 static void on_one_device(int64_t tokens)
 {
     engine_spec(&spec, tokens);
@@ -451,6 +475,7 @@ int main(void)
 {
     RUN(test_numbers);
     RUN(test_stages);
+    RUN(test_work);
     RUN(test_shards);
     RUN(test_products);
     RUN(test_tuned);

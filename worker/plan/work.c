@@ -157,17 +157,21 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
 
 /* Adds the time of the update: the norm of the rank's own part of the gradients, and AdamW on that
  * part. Gradients that are summed by bucket are also cleared before each micro-batch. Unless fused
- * is set, the rank's own part of their sum is also added to a buffer after each micro-batch. */
+ * is set, the rank's own part of their sum is also added to a buffer after each micro-batch. A rank
+ * that adds up its own gradients in the store clears each of them once. Later passes add to the
+ * sums that have come back. */
 static void count_update(struct work_count *c)
 {
     const struct plan *p = c->p;
     const struct zero *z = &p->shards;
-    const double own = (double)p->n_shard, kept = p->fused ? 0 : own;
+    const bool here = plan_adds_here(p);
+    const double own = (double)p->n_shard, kept = p->fused || here ? 0 : own;
+    const double times = here ? 1 : (double)p->micro_batches;
     double cleared = (double)p->n_trained;
-    if (z->tied_grads && p->pp == 1) cleared += (double)z->trained[ZERO_EMBED]; /* twice */
+    if (z->tied_grads && p->pp == 1 && !here) cleared += (double)z->trained[ZERO_EMBED]; /* twice */
     c->times = 1;
     add_elements(c, own, c->m->point);
-    if (p->by_bucket) add_elements(c, (double)p->micro_batches * (cleared + kept), c->m->point);
+    if (p->by_bucket) add_elements(c, times * (cleared + kept), c->m->point);
     add_elements(c, own, c->m->update);
 }
 
