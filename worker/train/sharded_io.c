@@ -108,7 +108,7 @@ enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, in
 void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n, const uint8_t *blocks)
 {
     const struct zero *z = &h->plan->shards;
-    assert(h->plan->zero != 3 && !h->ema);
+    assert(h->plan->zero != 3 && !h->plan->ema);
     if (zero_holds(z, zero_bucket(z, offset))) stored_put_blocks(h->model, offset, n, blocks);
 }
 

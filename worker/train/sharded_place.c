@@ -85,8 +85,8 @@ struct optim_part sharded_part_of(const struct sharded_state *h, int b)
     x.p = h->master ? h->master + at : params;
     x.rounded = h->master ? params : NULL;
     const bool shifted = mutant_on(MUTANT_MOMENTS_SHIFTED) && h->plan->n_ranks > 1;
-    x.m = h->m + (shifted ? 0 : at);
-    x.v = h->v + (shifted ? 0 : at);
+    x.m = h->m ? h->m + (shifted ? 0 : at) : NULL;
+    x.v = h->v ? h->v + (shifted ? 0 : at) : NULL;
     x.g = sharded_gradient_of(h, b);
     return x;
 }

@@ -27,7 +27,8 @@ char *sharded_trained_of(const struct sharded_state *h, int b, int64_t index);
 char *sharded_own_params(const struct sharded_state *h, int b);
 /* Returns the address of the gradient of this rank's part of bucket b. */
 const float *sharded_gradient_of(const struct sharded_state *h, int b);
-/* Returns the arrays of this rank's part of bucket b. */
+/* Returns the arrays of this rank's part of bucket b. The pointers to moments that are offloaded
+ * are NULL. */
 struct optim_part sharded_part_of(const struct sharded_state *h, int b);
 /* Returns the index, in an array of the store, of the element `offset` of bucket b. The element is
  * this rank's own. */

@@ -389,8 +389,10 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
     for (int b = z->first; b < z->end; b++) {
         const int64_t *cut = z->unit_cut[zero_kind(z, b)];
         double *sums = h->optim.partial + zero_first_unit(z, b);
-        const struct optim_part x = sharded_part_of(h, b);
-        if (!h->plan->fused && !h->away.store) optim_sums(&h->optim, &x);
+        if (!h->plan->fused && !h->away.store) {
+            const struct optim_part x = sharded_part_of(h, b);
+            optim_sums(&h->optim, &x);
+        }
         mark_place(h, b);
         if (!sharded_whole(h) &&
             comm_all_gather(h->model->group, PURPOSE_GRAD, sums + cut[h->model->place], sums, cut,
