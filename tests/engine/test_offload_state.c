@@ -208,33 +208,45 @@ static void test_tuned(void)
 
 /* ---- skipped steps --------------------------------------------------------------------------- */
 
+static int64_t batch; /* number of samples in a step */
+
 /* A step whose samples have no target is skipped: neither moments nor weights are copied. */
 static int64_t no_targets(void *arg, int64_t n, struct err *e)
 {
-    return n == 1 ? 0 : synth_targets(arg, n, e);
+    return n / batch == 1 ? 0 : synth_targets(arg, n, e);
 }
 
 static int bare_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
 {
     if (synth_batch(arg, sh, n, b, e)) return -1;
-    for (int64_t i = 0; n == 1 && i < sh->T; i++) b->targets[i] = -1;
+    for (int64_t i = 0; n / batch == 1 && i < sh->T; i++) b->targets[i] = -1;
     return 0;
 }
 
+/* Skips a step of one sample, without clipping and with it. Also skips a step of two samples, whose
+ * gradients each rank of zero 0 and 1 adds up itself. */
 static void test_skipped(void)
 {
-    struct engine_run r[2];
-    for (int i = 0; i < 2; i++) {
-        const struct way w = {.P = 2, .zero = 2 * i, .batch = 1, .max_norm = 0.5 * i};
+    static const struct way all[] = {
+        {.P = 2, .zero = 0, .batch = 1},
+        {.P = 2, .zero = 2, .batch = 1, .max_norm = 0.5},
+        {.P = 1, .zero = 0, .batch = 2, .max_norm = 0.5, .tied = 1},
+        {.P = 2, .zero = 1, .batch = 2, .max_norm = 0.5, .ema = 0.9},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct engine_run r[2];
+        batch = all[i].batch;
         for (int o = 0; o < 2; o++) {
             r[o] = (struct engine_run){
-                .P = w.P, .steps = STEPS, .source = {bare_batch, no_targets, &synth}};
-            set_spec(&w, o ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE);
+                .P = all[i].P, .steps = STEPS, .source = {bare_batch, no_targets, &synth}};
+            set_spec(&all[i], o ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE);
             engine_go(&r[o], &spec);
         }
-        CHECK(isnan(r[0].loss[1]) && isnan(r[1].loss[1]));
-        CHECK(!memcmp(r[0].weights, r[1].weights, (size_t)r[0].n * 4));
-        CHECK(!memcmp(r[0].adam_v, r[1].adam_v, (size_t)r[0].n * 4));
+        const size_t size = (size_t)r[0].n * 4;
+        CHECK(plan_adds_here(&r[1].plan) == (batch > 1));
+        CHECK(isnan(r[0].loss[1]) && isnan(r[1].loss[1]) && r[0].loss[2] == r[1].loss[2]);
+        CHECK(!memcmp(r[0].weights, r[1].weights, size) && !memcmp(r[0].grad, r[1].grad, size));
+        CHECK(!memcmp(r[0].adam_m, r[1].adam_m, size) && !memcmp(r[0].adam_v, r[1].adam_v, size));
         engine_free(&r[0]), engine_free(&r[1]);
     }
 }
