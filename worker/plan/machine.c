@@ -159,8 +159,8 @@ static double offload_s(const struct machine *m, const struct plan *p)
     return store_s(m, p, (double)plan_offloaded(p, p->T) * (double)p->micro_batches);
 }
 
-/* Returns the seconds of a step's copies of gradients and optimizer state. The rank computes nothing
- * during these copies. */
+/* Returns the seconds of a step's copies of gradients and optimizer state. The rank computes
+ * nothing during these copies. */
 static double away_s(const struct machine *m, const struct plan *p)
 {
     if (!p->offload.optimizer) return 0;

@@ -65,8 +65,8 @@ static void weigh(const struct shard *sh, float *weight, int64_t begin, int64_t 
     }
 }
 
-/* Sums the nll of the answers of n pairs, from pair k on, over the ranks that hold them. n is at most
- * PLAN_PAIRS_AT_ONCE. */
+/* Sums the nll of the answers of n pairs, from pair k on, over the ranks that hold them. n is at
+ * most PLAN_PAIRS_AT_ONCE. */
 static int sum_answers(struct prefer *p, const struct train_source *source, int64_t k, int n,
                        struct data_answer answer[][2], double *nll, struct err *e)
 {
@@ -108,8 +108,8 @@ static struct prefer_pair pair_of(const struct prefer *p, const struct data_answ
     return pair;
 }
 
-/* Computes the loss of a pair, gives its rows their factors, and adds its numbers to the sums of the
- * first rank that holds the sample. */
+/* Computes the loss of a pair, gives its rows their factors, and adds its numbers to the sums of
+ * the first rank that holds the sample. */
 static void weigh_pair(void *arg, const struct data_answer a[2], const double nll[2])
 {
     struct prefer *p = arg;

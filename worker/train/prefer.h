@@ -73,9 +73,9 @@ struct prefer_visit {
     void (*pair)(void *arg, const struct data_answer a[2], const double nll[2]);
     void *arg;
 };
-/* Sums the nll of the answers of the sample in the model's batch, which is one of `source`, over the
- * ranks that hold them. m->nll must have the losses of the rows. Returns the number of pairs, or -1
- * with the errors of the data and of comm. Collective over m->holders. */
+/* Sums the nll of the answers of the sample in the model's batch, which is one of `source`, over
+ * the ranks that hold them. m->nll must have the losses of the rows. Returns the number of pairs,
+ * or -1 with the errors of the data and of comm. Collective over m->holders. */
 int64_t prefer_each(struct prefer *p, const struct train_source *source,
                     const struct prefer_visit *v, struct err *e);
 
