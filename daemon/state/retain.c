@@ -83,7 +83,7 @@ static void add(struct collecting *c, int64_t id, const char *field)
  * number must be the whole name of a directory. */
 static void add_path(struct collecting *c, const struct spec_path *path)
 {
-    static const char *const dirs[] = {"data.train", "eval.data", "input", NULL};
+    static const char *const dirs[] = {"data.train", "eval.data", "input", "model.adapters", NULL};
     const char *text = spec_text(c->user->spec, *path->ref), *field = path->field;
     struct job_ref ref;
     /* Use a constant for the field's name, because the memory of `field` may be freed later. */

@@ -247,6 +247,36 @@ static int64_t submit_model(const char *path)
     return got_id;
 }
 
+static int64_t submit_adapted(int64_t of)
+{
+    static struct job_spec s;
+    struct err e;
+    char json[512];
+    snprintf(
+        json, sizeof json,
+        "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"a.1\":\"/a\","
+        "\"b.data.x\":\"/s/jobs/%lld/checkpoints/step-1/adapter\"}},\"data\":{\"seq_len\":100},"
+        "\"input\":{\"path\":\"/x\",\"format\":\"openai_batch\"}}",
+        (long long)of);
+    CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = "{}"},
+                  on_done, NULL);
+    settle();
+    return got_id;
+}
+
+/* Checks that the refusal names the list that has the adapter. */
+static void test_adapters(void)
+{
+    begin_removal();
+    const int64_t id = ended_job(), user = submit_adapted(id);
+    CHECK(user > id);
+    CHECK(order(id, REMOVAL_JOB) == ERR_CONFLICT);
+    CHECK_MSG(strstr(order_text, "as its model.adapters: "), "%s", order_text);
+    finish();
+}
+
 static void test_refusals(void)
 {
     char path[128];
@@ -489,6 +519,7 @@ int main(void)
     RUN(test_all_of_it);
     RUN(test_ids);
     RUN(test_refusals);
+    RUN(test_adapters);
     RUN(test_old_node);
     RUN(test_away);
     RUN(test_strange_answers);
