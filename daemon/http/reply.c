@@ -36,12 +36,23 @@ int reply_status(enum err_code code)
     return code >= 0 && code < ERR_N ? problems[code].status : 500;
 }
 
-/* Writes a field as a JSON pointer, for example "data.train.0" as "/data/train/0". */
+/* Writes a field as a JSON pointer, for example "data.train.0" as "/data/train/0". The name of an
+ * adapter may have dots, which are kept. */
 static void pointer_of(const char *field, char *out, size_t size)
 {
+    static const char list[] = "model.adapters.";
+    const char *name = strncmp(field, list, sizeof list - 1) ? NULL : field + sizeof list - 1;
     size_t n = 0;
     if (*field && n + 1 < size) out[n++] = '/';
-    for (; *field && n + 1 < size; field++) out[n++] = *field == '.' ? '/' : *field;
+    for (; *field && n + 2 < size; field++) {
+        const bool named = name && field >= name;
+        if (named && (*field == '~' || *field == '/')) {
+            out[n++] = '~';
+            out[n++] = *field == '~' ? '0' : '1';
+        } else {
+            out[n++] = *field == '.' && !named ? '/' : *field;
+        }
+    }
     out[n] = 0;
 }
 

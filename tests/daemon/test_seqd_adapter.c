@@ -360,6 +360,11 @@ static void test_list_refused(void)
     CHECK_MSG(strstr(reply, "\"pointer\":\"/model/adapters/x\"") &&
                   strstr(reply, "model.adapters.x: /c does not exist"),
               "%s", reply);
+    /* The dots of a name are no slashes of the pointer. */
+    const int fd = begin_request("/v1/jobs", LIST(TWO));
+    tell_one("/a", "", &e);
+    CHECK_MSG(answer_of(fd) == 400 && strstr(reply, "\"pointer\":\"/model/adapters/b.2\""), "%s",
+              reply);
     /* Names are checked before a node is asked. */
     w.fetch.type = 0;
     CHECK(post("/v1/jobs", LIST("{\"X\":\"/a\"}")) == 400 && !w.fetch.type);
