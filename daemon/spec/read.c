@@ -492,7 +492,7 @@ static int check_paths(struct spec_reader *r)
     struct spec_path path[SPEC_PATHS];
     const int n = job_paths(r->s, path);
     for (int i = 0; i < n; i++) {
-        const bool data = !!strstr(path[i].field, "data.") || !!strstr(path[i].field, "input.");
+        const bool data = path[i].source != NULL;
         if (remote_refuse(spec_text(r->s, *path[i].ref), path[i].field, data, r->e)) return -1;
     }
     return 0;

@@ -244,6 +244,9 @@ static const char *const refused[][3] = {
     {SOURCE("{\"path\":\"s3://b/a.parquet\"}"), "data.train.0.path", "aws s3 cp"},
     {SOURCE("{\"path\":\"hf://datasets/o/n\",\"format\":\"text\"}"), "data.train.0.path",
      "hf download --repo-type dataset o/n"},
+    {"{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"adapters\":{\"my-data.v2\":\"hf://o/"
+     "n\"}}}",
+     "model.adapters.my-data.v2", "hf download o/n"},
     {"{\"kind\":\"score\",\"model\":{\"path\":\"https://huggingface.co/o/n\"}}", "model.path",
      "hf download o/n"},
     {"{" BASE ",\"train\":{\"steps\":5,\"num_train_epochs\":1}}", "train.num_train_epochs",
