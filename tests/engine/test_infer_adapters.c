@@ -336,7 +336,8 @@ static void test_plan(void)
 static const struct {
     const char *field, *says;
     int32_t kind, format;
-    const char *name, *facts, *adapter, *load;
+    const char *name, *facts, *adapter, *load, *target, *saved;
+    int rank;
 } refusals[] = {
     {"model.adapters", "belongs to a generate job, and a score job has one adapter", JOB_SCORE},
     {"model.adapters", "requests of input.format \"openai_batch\" choose", .format = DATA_JSONL},
@@ -385,6 +386,9 @@ static void test_unknown(void)
     CHECK_MSG(!family_check(&mixed.spec, &e), "%s", e.text);
     CHECK(!mixed.spec.model.shape.adapters.n && !mixed.spec.model.shape.freeze.n_kinds);
 }
+    {"adapter.rank", "beside model.adapters, each of which has a form of its own", .rank = 4},
+    {"adapter.targets", "adapter.targets beside model.adapters", .target = "q_proj"},
+    {"adapter.modules_to_save", "beside model.adapters, each of which", .saved = "lm_head"},
 
 #ifdef SEQD_MUTANTS
 /* Checks that an injected fault is found, with which a decoded row has the adapter of the next
@@ -400,6 +404,9 @@ static void test_mutant(void)
         mutant_choose(MUTANT_NONE);
         snprintf(by, sizeof by, "requests of 3 adapters at once on P %d", P);
         mutant_report(MUTANT_ADAPTER_ROW, !same(&models[0], P, 3, false), by);
+        if (refusals[i].target) s->adapter.targets[0] = tiny_text(s, refusals[i].target);
+        if (refusals[i].saved) s->adapter.modules_to_save[0] = tiny_text(s, refusals[i].saved);
+        s->adapter.rank = refusals[i].rank;
         free(mixed.text);
         free_alone();
     }

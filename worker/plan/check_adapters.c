@@ -58,6 +58,24 @@ static int check_list(const struct job_spec *s, int *n, struct err *e)
     return 0;
 }
 
+/* Returns the first field of adapter.* that is set, or NULL. */
+static const char *form_field(const struct job_spec *s)
+{
+    const struct {
+        const char *field;
+        bool is_set;
+    } of[] = {{"adapter.type", s->adapter.type != ADAPTER_NONE},
+              {"adapter.rank", s->adapter.rank > 0},
+              {"adapter.alpha", s->adapter.alpha > 0},
+              {"adapter.rslora", s->adapter.rslora != 0},
+              {"adapter.dropout", s->adapter.dropout > 0},
+              {"adapter.targets", s->adapter.targets[0] != 0},
+              {"adapter.modules_to_save", s->adapter.modules_to_save[0] != 0}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i].is_set) return of[i].field;
+    return NULL;
+}
+
 /* Refuses the jobs whose prompts do not choose an adapter, and fields that do not go with a
  * choice. */
 static int check_beside(const struct job_spec *s, struct err *e)
@@ -72,11 +90,11 @@ static int check_beside(const struct job_spec *s, struct err *e)
                          "%s beside model.adapter: requests choose from %s alone, so move "
                          "model.adapter into it",
                          list, list);
-    if (s->adapter.type != ADAPTER_NONE)
-        return err_field(e, ERR_INVALID, "adapter.type",
-                         "adapter.type \"lora\" beside %s, each of which has a form of its own: "
-                         "leave adapter out",
-                         list);
+    const char *form = form_field(s);
+    if (form)
+        return err_field(e, ERR_INVALID, form,
+                         "%s beside %s, each of which has a form of its own: leave adapter out",
+                         form, list);
     if (rules_known(s) && family_diffusion(&s->model.shape))
         return err_field(e, ERR_UNSUPPORTED, list,
                          "%s: adapters of diffusion models are not in this version: leave it out",
@@ -120,6 +138,11 @@ static int find_one(const struct job_spec *s, int i, struct job_spec *own,
                        facts->saved[0]);
     if (adapter_facts_fill(own, facts, e)) return -1;
     if (rules_adapter(own, e)) {
+        if (!strcmp(e->field, "adapter.type"))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the layers of this model have no product that can have an adapter: "
+                           "leave %s out",
+                           list);
         adapter_facts_blame(own, facts, 0, e);
         return -1;
     }
