@@ -548,6 +548,22 @@ static void test_blamed(void)
     }
 }
 
+/* Checks errors of a rank that loads one of several adapters. */
+static void test_changed(void)
+{
+    struct err e = {0};
+    err_field(&e, ERR_INVALID, "adapter.rank",
+              "/a: r is 8, and the job's is 4: set adapter.rank 8");
+    adapter_facts_changed("model.adapters.x", &e);
+    CHECK_STR(e.field, "model.adapters.x");
+    CHECK_STR(e.text, "model.adapters.x: /a: r is 8, and the job's is 4: the directory has changed "
+                      "since the job was submitted: submit the job again");
+    err_set(&e, ERR_IO, "/a: it is damaged: fetch it again");
+    adapter_facts_changed("model.adapters.x", &e);
+    CHECK_STR(e.field, "model.adapters.x");
+    CHECK_STR(e.text, "model.adapters.x: /a: it is damaged: fetch it again");
+}
+
 int main(void)
 {
     RUN(test_families);
@@ -562,5 +578,6 @@ int main(void)
     RUN(test_fields);
     RUN(test_whole_dropout);
     RUN(test_blamed);
+    RUN(test_changed);
     return test_done("adapter_facts");
 }

@@ -225,6 +225,14 @@ void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f
     }
 }
 
+void adapter_facts_changed(const char *field, struct err *e)
+{
+    if (!strncmp(e->field, "adapter.", 8))
+        set_fix(e, "the directory has changed since the job was submitted: submit the job again");
+    err_prefix(e, "%s", field);
+    snprintf(e->field, sizeof e->field, "%s", field);
+}
+
 static int refuse_list(const char *field, const char *things, const char *names, struct err *e)
 {
     return err_field(e, ERR_INVALID, field,

@@ -50,6 +50,11 @@ int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f,
 int adapter_facts_check_layers(const struct job_spec *s, const struct adapter_facts *f,
                                struct err *e);
 
+/* Changes an error about an adapter of model.adapters that a rank has found while it loads the
+ * adapter: `field` names it, and the error becomes one about `field`. If the error is about a field
+ * of adapter.*, which such a job does not have, its fix becomes to submit the job again. */
+void adapter_facts_changed(const char *field, struct err *e);
+
 /* Checks the names of model.adapters, and that the requests of the job choose an adapter. Does
  * nothing if the job has none. Fails with ERR_INVALID, ERR_UNSUPPORTED or ERR_TOO_LARGE, and the
  * error names the field. */

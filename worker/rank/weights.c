@@ -16,6 +16,7 @@
 #include "worker/hf/hf.h"
 #include "worker/model/host_copy.h"
 #include "worker/model/stored.h"
+#include "worker/plan/adapter_facts.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/roots.h"
 
@@ -75,8 +76,9 @@ static bool is_merged(struct run *r, const char *dir)
 
 /* Refuses the adapter of a directory if it was trained on another base than the job's, as far as
  * the directory names the base. *own is the base of the job; if it has no name yet, it is found
- * first. */
-static int check_base(struct run *r, const char *dir, struct base_id *own, struct err *e)
+ * first. `field` is the field of the job that gives the directory. */
+static int check_base(struct run *r, const char *dir, const char *field, struct base_id *own,
+                      struct err *e)
 {
     struct base_id made;
     const int known = base_id_read(dir, &made, e);
@@ -87,11 +89,10 @@ static int check_base(struct run *r, const char *dir, struct base_id *own, struc
                                  "adapter without " BASE_ID_FILE,
                                  e);
     if (!rc || e->code != ERR_CONFLICT || !is_merged(r, dir)) return rc;
-    return err_field(
-        e, ERR_CONFLICT, "model.adapter",
-        "%s is merged into %s already: leave model.adapter out, or give the base %s in "
-        "model.path",
-        dir, own->name, made.name);
+    return err_field(e, ERR_CONFLICT, field,
+                     "%s is merged into %s already: leave %s out, or give the base %s in "
+                     "model.path",
+                     dir, own->name, field, made.name);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -194,9 +195,10 @@ static int load_list(struct run *r, const struct model_shape *shape, const struc
     for (int i = 0; i < shape->adapters.n; i++) {
         job_adapter_field(r->spec, i, field);
         if (resolve(r, r->spec->model.adapters[i].path, field, dir, e)) return -1;
-        if (!check_base(r, dir, &own, e) && !adapter_load_at(dir, shape, i, to, e)) continue;
-        snprintf(e->field, sizeof e->field, "%s", field);
-        return -1;
+        if (check_base(r, dir, field, &own, e) || adapter_load_at(dir, shape, i, to, e)) {
+            adapter_facts_changed(field, e);
+            return -1;
+        }
     }
     return 0;
 }
@@ -214,7 +216,7 @@ static int load_adapters(struct run *r, const struct model_shape *shape, const s
         return model_random_adapters(shape, r->spec->seed, &(struct random_sink){to->take, to->arg},
                                      e);
     if (resolve(r, r->spec->model.adapter, "model.adapter", dir, e)) return -1;
-    if (check_base(r, dir, &own, e) || adapter_load(dir, shape, to, e))
+    if (check_base(r, dir, "model.adapter", &own, e) || adapter_load(dir, shape, to, e))
         return about(e, "model.adapter");
     return 0;
 }
@@ -425,7 +427,7 @@ int weights_merge(struct run *r, void (*still)(void *arg), void *arg, struct wei
     if (resolve_model(r, out->model, e) ||
         resolve(r, r->spec->model.adapter, "model.adapter", out->adapter, e))
         return -1;
-    if (check_base(r, out->adapter, &own, e)) return about(e, "model.adapter");
+    if (check_base(r, out->adapter, "model.adapter", &own, e)) return about(e, "model.adapter");
     if (file_join(out->beside, e, "%s/beside", r->args->job_dir)) return -1;
     const struct hf_take take = {out->model, out->beside, true, still, arg};
     return copy_files(r, &take, &out->left, e);
