@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "api/core/file.h"
+#include "api/core/job_paths.h"
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
@@ -75,6 +76,7 @@ struct job {
     struct prompts p;
     char dir[128];
     int only; /* the only adapter, or NONE; -1 if the job has all of them */
+    int bad;  /* the adapter whose tensors have a NaN, or -1 */
     char *line[N_REQUESTS];
     char *text; /* the lines */
 };
@@ -105,6 +107,7 @@ static int fill(struct model *m, const struct job *j, struct err *e)
         const int k = j->only < 0 ? p.of_adapter : j->only;
         float *x = malloc((size_t)p.count * sizeof *x);
         for (int64_t c = 0; c < p.count; c++) x[c] = element(k, p.name, c);
+        if (k == j->bad) x[0] = NAN;
         rc = m->shape.quant ? stored_take(m, p.offset, p.count, x, e)
                             : device_array_write(&there, p.offset, p.count, x, e);
         free(x);
@@ -118,6 +121,17 @@ static bool never(void *arg)
 {
     (void)arg;
     return false;
+}
+
+/* Checks that the error of a job with a NaN names the adapter that has it. */
+static void check_blamed(const struct job *j, int rc, const struct err *e)
+{
+    char field[JOB_ADAPTER_FIELD];
+    job_adapter_field(&j->spec, j->bad, field);
+    CHECK_MSG(rc && e->code == ERR_CORRUPT && !strcmp(e->field, field) &&
+                  !strncmp(e->text, field, strlen(field)) &&
+                  strstr(e->text, "of the adapter holds one"),
+              "%s: %s", e->field, e->text);
 }
 
 static void generate_body(struct ranks *g, int rank, void *arg)
@@ -136,7 +150,8 @@ static void generate_body(struct ranks *g, int rank, void *arg)
                        .progress = &told.p};
     if (!rc) rc = fill(&t->model, j, &e);
     if (!rc) rc = infer_generate(&in, &j->p, &out, &e);
-    if (rc) ranks_fail(g, rank, &e);
+    if (rc && j->bad < 0) ranks_fail(g, rank, &e);
+    if (j->bad >= 0) check_blamed(j, rc, &e);
     CHECK(rc || out.ledger_equal);
     /* only rank 0 holds the log-probabilities of answers */
     CHECK_MSG(rc || rank || t->model.placed_size == t->plan.arena_size + t->plan.segment_size,
@@ -175,7 +190,7 @@ static void job_of(struct job *j, const struct kind *x, int only, int P, int bat
     struct adapter_facts facts;
     struct err e = {0};
     struct job_spec *s = &j->spec;
-    *j = (struct job){.only = only};
+    *j = (struct job){.only = only, .bad = -1};
     spec_defaults(s);
     shape_defaults(&s->model.shape);
     s->kind = JOB_GENERATE;
@@ -218,7 +233,7 @@ static void read_lines(struct job *j)
     }
 }
 
-static void run(struct job *j)
+static void run_ranks(struct job *j)
 {
     static struct plan p;
     struct ranks g;
@@ -234,6 +249,11 @@ static void run(struct job *j)
     ranks_check(&g);
     ranks_close(&g);
     prompts_fini(&j->p);
+}
+
+static void run(struct job *j)
+{
+    run_ranks(j);
     read_lines(j);
 }
 
@@ -305,6 +325,16 @@ static void test_mixed(void)
         }
 }
 
+/* Checks weights that are not finite, in each of the adapters. */
+static void test_not_finite(void)
+{
+    for (int k = 0; k < N_ADAPTERS; k++) {
+        job_of(&mixed, &models[0], -1, 1 + k % 2, 3);
+        mixed.bad = k;
+        run_ranks(&mixed);
+    }
+}
+
 /* Checks that the plan counts A and B of all adapters, and the operations of the largest
  * adapter. */
 static void test_plan(void)
@@ -356,6 +386,9 @@ static const struct {
      .facts = "{\"rank\":5000,\"alpha\":6,\"rslora\":false,\"dropout\":0,\"layers\":2,\"targets\":[\"mlp\"]}"},
     {"model.adapters.a.b-1", "description of an adapter is none", .facts = "{\"rank\":1}"},
     {"context.load", "a context is of one adapter", .load = "/c"},
+    {"adapter.rank", "beside model.adapters, each of which has a form of its own", .rank = 4},
+    {"adapter.targets", "adapter.targets beside model.adapters", .target = "q_proj"},
+    {"adapter.modules_to_save", "beside model.adapters, each of which", .saved = "lm_head"},
 };
 /* clang-format on */
 
@@ -371,6 +404,9 @@ static void test_refused(void)
         if (refusals[i].facts) s->model.adapters[1].facts = tiny_text(s, refusals[i].facts);
         if (refusals[i].adapter) s->model.adapter = tiny_text(s, refusals[i].adapter);
         if (refusals[i].load) s->context.load = tiny_text(s, refusals[i].load);
+        if (refusals[i].target) s->adapter.targets[0] = tiny_text(s, refusals[i].target);
+        if (refusals[i].saved) s->adapter.modules_to_save[0] = tiny_text(s, refusals[i].saved);
+        s->adapter.rank = refusals[i].rank;
         CHECK_MSG(adapter_list_check(s, &e) || rules_adapters(s, &e), "%zu passes", i);
         CHECK_MSG(!strcmp(e.field, refusals[i].field) && strstr(e.text, refusals[i].says),
                   "%zu: %s: %s", i, e.field, e.text);
@@ -386,9 +422,6 @@ static void test_unknown(void)
     CHECK_MSG(!family_check(&mixed.spec, &e), "%s", e.text);
     CHECK(!mixed.spec.model.shape.adapters.n && !mixed.spec.model.shape.freeze.n_kinds);
 }
-    {"adapter.rank", "beside model.adapters, each of which has a form of its own", .rank = 4},
-    {"adapter.targets", "adapter.targets beside model.adapters", .target = "q_proj"},
-    {"adapter.modules_to_save", "beside model.adapters, each of which", .saved = "lm_head"},
 
 #ifdef SEQD_MUTANTS
 /* Checks that an injected fault is found, with which a decoded row has the adapter of the next
@@ -404,9 +437,6 @@ static void test_mutant(void)
         mutant_choose(MUTANT_NONE);
         snprintf(by, sizeof by, "requests of 3 adapters at once on P %d", P);
         mutant_report(MUTANT_ADAPTER_ROW, !same(&models[0], P, 3, false), by);
-        if (refusals[i].target) s->adapter.targets[0] = tiny_text(s, refusals[i].target);
-        if (refusals[i].saved) s->adapter.modules_to_save[0] = tiny_text(s, refusals[i].saved);
-        s->adapter.rank = refusals[i].rank;
         free(mixed.text);
         free_alone();
     }
@@ -428,6 +458,7 @@ int main(void)
     RUN(test_unknown);
     RUN(test_plan);
     RUN(test_mixed);
+    RUN(test_not_finite);
 #ifdef SEQD_MUTANTS
     RUN(test_mutant);
 #endif

@@ -239,15 +239,12 @@ static int blame_weights(struct model *m, int64_t found, struct err *e, const ch
                          "%s is NaN or infinity, since a block of tensor %s%s has a scale or a "
                          "smallest value past fp16's 65504: set model.weights to \"model\"",
                          what, p.name, where);
-    char adapter[48] = "adapter";
-    const bool several = p.adapter && m->shape.adapters.n;
-    if (several)
-        snprintf(adapter, sizeof adapter, "adapter %d of model.adapters", p.of_adapter + 1);
-    const char *whose = p.adapter ? adapter : p.saved ? "weights or the adapter" : "weights";
-    return err_field(e, ERR_CORRUPT,
-                     several     ? "model.adapters"
-                     : p.adapter ? "model.adapter"
-                                 : "model.path",
+    char field[32] = "model.path";
+    if (p.adapter) snprintf(field, sizeof field, "model.adapter");
+    if (p.adapter && m->shape.adapters.n)
+        snprintf(field, sizeof field, FINITE_ADAPTERS "%d", p.of_adapter);
+    const char *whose = p.adapter ? "adapter" : p.saved ? "weights or the adapter" : "weights";
+    return err_field(e, ERR_CORRUPT, field,
                      "%s is NaN or infinity, since tensor %s of the %s holds one%s%s: replace "
                      "the %s",
                      what, p.name, whose, where,
