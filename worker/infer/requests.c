@@ -326,8 +326,8 @@ static int take_model(struct body *b, enum jtok t)
     if (jread_copy(&b->j, given, sizeof given)) strcpy(given, "(a long name)");
     utf8_show(given);
     return err_field(b->e, ERR_NOT_FOUND, "model",
-                     "model \"%s\" is none of model.adapters, which has %s: give one of these, or "
-                     "leave model out for the model without an adapter",
+                     "model \"%s\" is none of model.adapters, which has %s: give one of these; "
+                     "for the model without an adapter, leave model out or give the job's name",
                      given, names);
 }
 

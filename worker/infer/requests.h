@@ -12,7 +12,8 @@
  * seed, stop (a string, or a list of up to SPEC_STOPS strings), n, logprobs and echo. user (a
  * string) is accepted and ignored; stream may be false, and best_of may equal n. model is a string,
  * which is ignored too unless the job has model.adapters: then it is the name of one of them. The
- * job's model.path or name, or no model, stand for the model without an adapter. A member that is
+ * job's name, its model.path as answers have it, or no model stand for the model without an
+ * adapter. A member that is
  * null or missing gets the job's value. Unused members may have their usual values
  * (neutral.h). A request with any other member or value is refused, so that no member is silently
  * ignored. The other requests of the file are still answered.
