@@ -43,6 +43,7 @@ struct front_conn {
     bool narrow, again;  /* narrow: the connection is narrow (front.h); again: it has had an answer
                           * before */
     bool spoke;          /* a handshake has begun */
+    const struct request_verdict *busy; /* why the connection is narrow; NULL if it is not */
     enum phase phase;
     const struct door *door;
     struct http_peer peer;
@@ -254,11 +255,7 @@ static int shake(struct front_conn *c)
 
 static struct intake_rules rules(const struct front_conn *c)
 {
-    const bool all = c->f->n_full >= c->f->o.max_connections;
-    return (struct intake_rules){.local_only = c->door->local_only,
-                                 .busy = !c->narrow ? NULL
-                                         : all      ? &all_taken
-                                                    : &yours_taken};
+    return (struct intake_rules){.local_only = c->door->local_only, .busy = c->busy};
 }
 
 /* Sets the deadline after bytes were read. A complete request has no deadline. The deadline of a
@@ -372,8 +369,11 @@ static void add(struct front *f, const struct door *d, int fd, const struct http
     c->peer = *peer;
     c->sock[CLIENT].fd = fd;
     c->sock[LIBRARY].fd = -1;
-    c->narrow = f->n_full >= f->o.max_connections ||
-                (!d->by_proxy && of_client(f, peer) >= (f->o.max_connections + 3) / 4);
+    if (f->n_full >= f->o.max_connections)
+        c->busy = &all_taken;
+    else if (!d->by_proxy && of_client(f, peer) >= (f->o.max_connections + 3) / 4)
+        c->busy = &yours_taken;
+    c->narrow = c->busy != NULL;
     if (c->narrow && f->n_narrow >= RESERVE) kill_oldest_narrow(f);
     set_deadline(c);
     link_conn(f, c);

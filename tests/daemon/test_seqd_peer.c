@@ -197,7 +197,15 @@ static void test_proxy(void)
         fd[n - 1] = dial_tcp();
         while (status == 200) status = ask(dial_tcp(), "GET /a", "Host: localhost\r\n");
         CHECK_MSG(status == (by_proxy ? 503 : 429), "%d", status);
-        for (int k = 0; k < n; k++) close(fd[k]);
+        /* a connection that came when all were taken is told so, even if one has closed since; it
+         * has a second to ask, so it may have been closed, too */
+        const int late = dial_tcp(), busy = status; /* it is accepted before the next one */
+        CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == busy);
+        close(fd[0]);
+        while (status == busy) status = ask(dial_tcp(), "GET /a", "Host: localhost\r\n");
+        status = ask(late, "GET /a", "Host: localhost\r\n");
+        CHECK_MSG(!status || status == busy, "%d", status);
+        for (int k = 1; k < n; k++) close(fd[k]);
         finish();
     }
     by_proxy = false;
