@@ -1,4 +1,4 @@
-/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/hf/config_write.c worker/hf/list.c worker/plan/param.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/device.c api/core/err.c api/core/faults.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c api/core/room.c worker/gguf/[a-z]*.c
+/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/hf/config_write.c worker/hf/list.c worker/plan/param.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/job_merge.c api/core/device.c api/core/err.c api/core/faults.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c api/core/room.c worker/gguf/[a-z]*.c
  *
  * Reads any bytes as a config.json. The planner must be able to multiply the sizes of an accepted
  * shape without overflow, and reading the shape's description must give the same shape. A

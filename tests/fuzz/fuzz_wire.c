@@ -1,4 +1,4 @@
-/* sources: api/wire.c api/wire_pack.c api/wire_spec.c api/wire_gpu.c api/core/gpu.c api/address.c build/release/gen/api/cluster.pb-c.c api/core/err.c api/core/mem.c api/core/job.c api/core/device.c api/core/job_train.c api/core/job_infer.c api/core/spec.c api/core/nearest.c -Ibuild/release/gen -lprotobuf-c api/core/job_text.c api/core/profile.c api/core/jread.c api/core/jwrite.c api/core/rank.c
+/* sources: api/wire.c api/wire_pack.c api/wire_spec.c api/wire_gpu.c api/core/gpu.c api/address.c build/release/gen/api/cluster.pb-c.c api/core/err.c api/core/mem.c api/core/job.c api/core/device.c api/core/job_train.c api/core/job_merge.c api/core/job_infer.c api/core/spec.c api/core/nearest.c -Ibuild/release/gen -lprotobuf-c api/core/job_text.c api/core/profile.c api/core/jread.c api/core/jwrite.c api/core/rank.c
  *
  * Reads messages between seqd and seqw. Run `make` first, because it generates code that this
  * program needs. It must be possible to pack an accepted message, and unpacking the packed bytes

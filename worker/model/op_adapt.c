@@ -30,13 +30,13 @@ static struct tensor columns(struct tensor t, const struct adapt_part *s)
 }
 
 /* Rows that have the same adapter. */
-struct run {
+struct row_run {
     int64_t row, n;
     int32_t adapter;
 };
 
 /* Moves a run to the rows after it, of `rows` rows. Returns false if there are none. */
-static bool run_next(const struct frame *f, int64_t rows, struct run *r)
+static bool run_next(const struct frame *f, int64_t rows, struct row_run *r)
 {
     const int32_t *at = f->by_row ? f->adapter + f->piece_row : f->adapter;
     r->row += r->n;
@@ -49,7 +49,7 @@ static bool run_next(const struct frame *f, int64_t rows, struct run *r)
     return true;
 }
 
-static struct tensor rows_of(struct tensor t, const struct run *r)
+static struct tensor rows_of(struct tensor t, const struct row_run *r)
 {
     return tensor_sub(t, r->row, r->n, 0, t.cols);
 }
@@ -184,7 +184,7 @@ static void lower(struct frame *f, const struct op *o, const struct adapt_part *
 }
 
 /* Adds the parts of a run's adapter to the run's rows of the output. */
-static void add_parts(struct frame *f, const struct op *o, const struct run *r,
+static void add_parts(struct frame *f, const struct op *o, const struct row_run *r,
                       const struct low_rank *all, const struct tile *room)
 {
     const struct tensor x = rows_of(frame_in(f, o, 1), r), y = rows_of(frame_out(f, o, 0), r);
@@ -205,7 +205,7 @@ static int adapt_forward(struct frame *f, const struct op *o, struct err *e)
     const struct tensor y = frame_out(f, o, 0);
     const struct low_rank u = low_rank_take(f, o, y.rows);
     const struct tile room = tile_take(f, o, false);
-    struct run r = {0};
+    struct row_run r = {0};
     (void)e;
     frame_move(f, y, frame_in(f, o, 0), false);
     while (!f->base && run_next(f, y.rows, &r)) add_parts(f, o, &r, &u, &room);

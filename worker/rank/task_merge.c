@@ -15,7 +15,7 @@
 #include "worker/rank/space.h"
 #include "worker/rank/weights.h"
 
-struct merging {
+struct merge_task {
     struct run *r;
     struct weights_merge from;
     struct merge_sizes sizes;
@@ -28,12 +28,12 @@ struct merging {
 
 static void still(void *arg)
 {
-    run_stopped(((struct merging *)arg)->r);
+    run_stopped(((struct merge_task *)arg)->r);
 }
 
 static int read_elements(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e)
 {
-    struct merging *g = arg;
+    struct merge_task *g = arg;
     (void)which;
     if (run_stopped(g->r))
         return err_set(e, ERR_ABORTED, "stopped on request after %.0f bytes",
@@ -43,7 +43,7 @@ static int read_elements(void *arg, int which, int64_t offset, int64_t n, float 
     return 0;
 }
 
-static void *item(const struct merging *g, enum plan_id id)
+static void *item(const struct merge_task *g, enum plan_id id)
 {
     const struct plan_item *it = &g->r->plan.item[id];
     return it->size ? (char *)g->r->arena + it->offset : NULL;
@@ -51,13 +51,13 @@ static void *item(const struct merging *g, enum plan_id id)
 
 /* Checks that the disks have room for the merged model, with `beside` bytes of other files, and for
  * its copy in output.path. */
-static int check_room(const struct merging *g, int64_t beside, struct err *e)
+static int check_room(const struct merge_task *g, int64_t beside, struct err *e)
 {
     return space_check("the merged model", g->r->args->job_dir, g->r->publish.dir,
                        g->sizes.elements * g->unit + beside, e);
 }
 
-static int open_merging(struct merging *g, struct err *e)
+static int open_merging(struct merge_task *g, struct err *e)
 {
     struct run *r = g->r;
     const struct model_shape *m = &r->spec->model.shape;
@@ -75,7 +75,7 @@ static int open_merging(struct merging *g, struct err *e)
     return g->elements ? 0 : -1;
 }
 
-static int save(struct merging *g, struct err *e)
+static int save(struct merge_task *g, struct err *e)
 {
     static const enum dtype dtypes[PRECISION_N] = {
         [PRECISION_FP32] = DT_F32, [PRECISION_BF16] = DT_BF16, [PRECISION_FP16] = DT_F16};
@@ -96,7 +96,7 @@ static int save(struct merging *g, struct err *e)
 
 /* Returns the bytes that the merge has used of the plan's buffers. An attempt that found the merged
  * model has held these buffers, and used none. */
-static int64_t high(const struct merging *g)
+static int64_t high(const struct merge_task *g)
 {
     if (g->found) return g->r->plan.arena_size;
     const int64_t blocks = hf_elements_used(g->elements);
@@ -108,7 +108,7 @@ static int64_t high(const struct merging *g)
 
 /* Publishes the merged model, and then reports it. After the report of a checkpoint, seqd counts
  * the failures of the job from 0 again. So an attempt that cannot publish must not send one. */
-static int report(struct merging *g, struct err *e)
+static int report(struct merge_task *g, struct err *e)
 {
     struct run *r = g->r;
     char json[8192], hf[CKPT_PATH_SIZE + 8];
@@ -142,7 +142,7 @@ static int remove_beside(const struct run *r, struct err *e)
 
 /* Removes what an attempt that was killed has left, but for a merged model that is complete. Sets
  * g->found if there is one. */
-static int find_merged(struct merging *g, struct err *e)
+static int find_merged(struct merge_task *g, struct err *e)
 {
     const struct ckpt_keep keep = {.newest = 1};
     const struct rank_args *a = g->r->args;
@@ -152,7 +152,7 @@ static int find_merged(struct merging *g, struct err *e)
     return found < 0 ? -1 : 0;
 }
 
-static int merge(struct merging *g, struct err *e)
+static int merge(struct merge_task *g, struct err *e)
 {
     struct run *r = g->r;
     const double all = (double)((g->sizes.elements + g->sizes.adapters) * g->unit);
@@ -165,7 +165,7 @@ static int merge(struct merging *g, struct err *e)
 
 int task_merge(struct run *r, struct err *e)
 {
-    struct merging *g = calloc(1, sizeof *g);
+    struct merge_task *g = calloc(1, sizeof *g);
     if (!g) return err_set(e, ERR_IO, "out of memory");
     g->r = r;
     g->unit = precision_size(r->plan.precision);

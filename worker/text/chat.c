@@ -377,7 +377,7 @@ static bool has_at(const struct template_output *o, int64_t at, const char *text
 }
 
 /* A text that is in one output, and not in another. */
-struct added {
+struct insertion {
     int64_t at, size;
 };
 
@@ -385,7 +385,7 @@ struct added {
  * be at several places, as one more "x" in "xxx", *a becomes the first of them. Returns false if
  * there is no such text. */
 static bool find_added(const struct template_output *o, const struct template_output *longer,
-                       struct added *a)
+                       struct insertion *a)
 {
     const int64_t size = longer->size - o->size;
     int64_t i = 0;
@@ -393,7 +393,7 @@ static bool find_added(const struct template_output *o, const struct template_ou
     while (i < o->size && o->text[i] == longer->text[i]) i++;
     if (i < o->size && !has_at(longer, i + size, o->text + i, o->size - i)) return false;
     while (i > 0 && longer->text[i - 1] == longer->text[i - 1 + size]) i--;
-    *a = (struct added){i, size};
+    *a = (struct insertion){i, size};
     return true;
 }
 
@@ -404,7 +404,7 @@ static bool find_added(const struct template_output *o, const struct template_ou
 static int find_after_content(struct turns *u, int64_t n, bool prompt, int64_t *size, struct err *e)
 {
     struct template_output *part = &u->longer[0], *whole = &u->longer[1];
-    struct added one, all;
+    struct insertion one, all;
     struct err failed = {0};
     if (!n) return 0;
     if (render_part(u, n, prompt, n, part, &failed) ||
