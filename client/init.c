@@ -18,6 +18,9 @@ enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static int no_such_kind(const char *kind)
 {
+    if (!strcmp(kind, "merge"))
+        return cli_fail(CLI_USAGE, "a job of kind merge is made without a file: seqctl merge ID "
+                                   "merges the adapter of job ID");
     const char *words[N_ROWS];
     for (int i = 0; i < N_ROWS; i++) words[i] = rows[i].kind;
     const char *near = help_nearest(kind, words, N_ROWS);

@@ -77,6 +77,7 @@ says "ls has the result of a verify" 'verify +succeeded .*[0-9]+ ranks == 1 rank
 says "ls has the result of a training" 'train +succeeded .*loss [0-9.]+, .*tokens/s' seqctl ls
 says "ls has the result of an embed" 'embed +succeeded .*vectors of [0-9]+ numbers' seqctl ls
 refuse "init does not replace a file" 1 'train\.yaml cannot be made: File exists' seqctl init train train.yaml
+refuse "init of a merge" 2 'seqctl merge ID' seqctl init merge
 refuse "init of no kind" 2 'did you mean train' seqctl init tran
 says "YAML from stdin, --unset" '"seq_len": 512' sh -c "cd '$T/data' && '$BIN/seqctl' init train | '$BIN/seqctl' submit - --dry-run --unset labels --unset schedule.type -o json"
 refuse "--unset of nothing" 1 '^seqctl: --unset train\.stps: there is no such field' seqctl plan train.yaml --unset train.stps
