@@ -13,10 +13,9 @@
  * string) is accepted and ignored; stream may be false, and best_of may equal n. model is a string,
  * which is ignored too unless the job has model.adapters: then it is the name of one of them. The
  * job's name, its model.path as answers have it, or no model stand for the model without an
- * adapter. A member that is
- * null or missing gets the job's value. Unused members may have their usual values
- * (neutral.h). A request with any other member or value is refused, so that no member is silently
- * ignored. The other requests of the file are still answered.
+ * adapter. A member that is null or missing gets the job's value. Unused members may have their
+ * usual values (neutral.h). A request with any other member or value is refused, so that no member
+ * is silently ignored. The other requests of the file are still answered.
  *
  * In a chat the body has messages instead of prompt. The model's chat template writes the messages
  * and the start of the assistant's next turn. max_completion_tokens is another name of max_tokens.
