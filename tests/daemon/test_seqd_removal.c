@@ -230,8 +230,6 @@ static void test_ids(void)
 
 static int64_t submit_model(const char *path)
 {
-    static struct job_spec s;
-    struct err e;
     char json[512];
     snprintf(
         json, sizeof json,
@@ -239,18 +237,11 @@ static int64_t submit_model(const char *path)
         "2,\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\""
         ":\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},\"checkpoint\":{\"resume\":\"%s\"}}",
         path);
-    CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
-    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
-    commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = "{}"},
-                  on_done, NULL);
-    settle();
-    return got_id;
+    return submit_json(json);
 }
 
 static int64_t submit_adapted(int64_t of)
 {
-    static struct job_spec s;
-    struct err e;
     char json[512];
     snprintf(
         json, sizeof json,
@@ -258,12 +249,7 @@ static int64_t submit_adapted(int64_t of)
         "\"b.data.x\":\"/s/jobs/%lld/checkpoints/step-1/adapter\"}},\"data\":{\"seq_len\":100},"
         "\"input\":{\"path\":\"/x\",\"format\":\"openai_batch\"}}",
         (long long)of);
-    CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
-    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
-    commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = "{}"},
-                  on_done, NULL);
-    settle();
-    return got_id;
+    return submit_json(json);
 }
 
 /* Checks that the refusal names the list that has the adapter. */

@@ -462,19 +462,11 @@ static inline void on_done(void *arg, const struct job *j, const struct err *e)
 /* the node that holds the checkpoint of step 20 with which a submitted job starts, or NULL */
 static const char *submit_source;
 
-/* Submits a job, and does not wait until it is committed. Tests with many jobs use it. */
-static inline void submit_begin(const char *device, int ranks, int restarts, const char *plan)
+/* Submits the job of a spec. The answer comes to on_done. */
+static inline void submit_text(const char *json, const char *plan)
 {
     static struct job_spec s;
     struct err e;
-    char json[1024];
-    snprintf(
-        json, sizeof json,
-        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
-        "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"
-        "\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},\"resources\":{\"device\":\"%s\","
-        "\"ranks\":%d},\"limits\":{\"restarts\":%d}}",
-        device, ranks, restarts);
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     commit_submit(control_commits(w.control),
@@ -483,6 +475,28 @@ static inline void submit_begin(const char *device, int ranks, int restarts, con
                                        .source = submit_source,
                                        .source_step = submit_source ? 20 : 0},
                   on_done, NULL);
+}
+
+/* Submits a job, and does not wait until it is committed. Tests with many jobs use it. */
+static inline void submit_begin(const char *device, int ranks, int restarts, const char *plan)
+{
+    char json[1024];
+    snprintf(
+        json, sizeof json,
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"
+        "\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},\"resources\":{\"device\":\"%s\","
+        "\"ranks\":%d},\"limits\":{\"restarts\":%d}}",
+        device, ranks, restarts);
+    submit_text(json, plan);
+}
+
+/* Submits the job of a spec, and returns its id. */
+static inline int64_t submit_json(const char *json)
+{
+    submit_text(json, "{}");
+    settle();
+    return got_id;
 }
 
 static inline int64_t submit_on(const char *device, int ranks, int restarts, const char *plan)
