@@ -354,11 +354,6 @@ static int check_pipeline(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "parallel.pp",
                          "parallel.pp %d: a %s job runs on one stage, make parallel.pp 1",
                          s->parallel.pp, spec_kind_name(s->kind));
-    if (s->memory.time_chunk)
-        return err_field(e, ERR_UNSUPPORTED, "memory.time_chunk",
-                         "memory.time_chunk walks through all layers window by window: not with "
-                         "parallel.pp %d, set one of the two to its default",
-                         s->parallel.pp);
     return 0;
 }
 

@@ -494,6 +494,8 @@ static void refused(const struct job_spec *good, void (*spoil)(struct job_spec *
     spoil(&s);
     CHECK(family_check(&s, &e) && e.code == ERR_UNSUPPORTED);
     CHECK_STR(e.field, "memory.time_chunk");
+    const char *fix = strrchr(e.text, ':');
+    CHECK_MSG(fix && (strstr(fix, "memory.time_chunk") || strstr(fix, "to 0")), "%s", e.text);
 }
 static void spoil_kind(struct job_spec *s)
 {
@@ -509,6 +511,16 @@ static void spoil_score(struct job_spec *s)
 static void spoil_family(struct job_spec *s)
 {
     s->model.shape.family = FAMILY_LLAMA;
+}
+/* The family is named first: without the pipeline the job would be refused again. */
+static void spoil_two(struct job_spec *s)
+{
+    s->model.shape.family = FAMILY_LLAMA;
+    s->parallel.pp = s->resources.ranks = 2;
+}
+static void spoil_stage(struct job_spec *s)
+{
+    s->parallel.pp = s->resources.ranks = 2;
 }
 static void spoil_bits(struct job_spec *s)
 {
@@ -536,9 +548,9 @@ static void spoil_first_step(struct job_spec *s)
 static void test_what_cannot_be_walked_is_refused(void)
 {
     static struct job_spec s;
-    void (*const spoils[])(struct job_spec *) = {spoil_kind, spoil_score,     spoil_family,
-                                                 spoil_bits, spoil_zero,      spoil_stages,
-                                                 spoil_eval, spoil_first_step};
+    void (*const spoils[])(struct job_spec *) = {
+        spoil_kind, spoil_score, spoil_family, spoil_two,  spoil_stage,
+        spoil_bits, spoil_zero,  spoil_stages, spoil_eval, spoil_first_step};
     spec_defaults(&s);
     shape_defaults(&s.model.shape);
     s.model.shape = (struct model_shape){.family = FAMILY_RETNET,
@@ -556,6 +568,9 @@ static void test_what_cannot_be_walked_is_refused(void)
     s.train.steps = 10;
     s.memory.time_chunk = 64;
     for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) refused(&s, spoils[i]);
+    struct err e = {0};
+    spoil_two(&s);
+    CHECK_MSG(family_check(&s, &e) && strstr(e.text, "softmax attention"), "%s", e.text);
 }
 
 int main(void)

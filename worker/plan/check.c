@@ -357,6 +357,7 @@ int family_check(struct job_spec *s, struct err *e)
     s->model.shape.freeze.n_kinds = s->model.shape.adapter.rank = s->model.shape.adapters.n = 0;
     if (job_check(s, e) || rules_rope(s, e)) return -1;
     if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);
+    if (rules_in_time(s, e)) return -1;
     if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;
     if (rules_known(s) && check_model(s, e)) return -1;
     if (rules_parallel(s, e) || rules_states(s, e) || rules_offload(s, e)) return -1;

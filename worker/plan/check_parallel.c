@@ -143,7 +143,7 @@ static int check_dropout(const struct job_spec *s, struct err *e)
         return 0;
     return err_field(e, ERR_UNSUPPORTED, "train.attention_dropout",
                      "train.attention_dropout drops weights of softmax attention over a "
-                     "sequence: not with this family, whose layers have other attention");
+                     "sequence: leave it out, for this family's layers have other attention");
 }
 
 /* Refuses noise of embeddings in a model that has none. */

@@ -18,7 +18,7 @@ static int check_job(const struct job_spec *s, struct err *e)
                       "columns: use \"run\", or parallel.sp instead",
                       e);
     if (s->memory.time_chunk > 0)
-        return refuse(s, "memory.time_chunk walks layers that are whole: leave one of them out", e);
+        return refuse(s, "memory.time_chunk walks layers that are whole: make parallel.tp 1", e);
     return 0;
 }
 

@@ -29,8 +29,10 @@ int rules_tensor(struct job_spec *s, struct err *e);
 /* Returns the largest degree below tp by which the layers of a model can be divided; at least
  * 1. */
 int rules_tensor_below(const struct model_shape *m, int tp);
-/* Checks windows in time and contexts. Both windows and contexts need the states of linear
- * attention. */
+/* Checks memory.time_chunk, windows in time. It comes before other rules of parallel and memory,
+ * since only families of linear attention have them. */
+int rules_in_time(const struct job_spec *s, struct err *e);
+/* Checks contexts, which need the states of linear attention. */
 int rules_states(const struct job_spec *s, struct err *e);
 /* Checks how weights are stored (model.weights), and sets it in the model's shape. Call it after
  * rules_tensor. */
