@@ -227,12 +227,58 @@ static void test_refuses(void)
     add(&o->spec, "lines.jsonl", DATA_JSONL, 0);
     o->spec.data.overlong = OVERLONG_DROP;
     o->spec.data.seq_len = 4;
-    refuse(o, ERR_INVALID, "data.train", "no sample is left of 4 documents: 4 of them (78 tokens)");
+    refuse(o, ERR_INVALID, "data.train",
+           "no sample is left of 4 documents: data.overlong \"drop\" has dropped all, since each "
+           "has at "
+           "least 5 tokens and the sequence 4: raise data.seq_len (or the stage's) to "
+           "that, or set data.overlong to split");
+
+    o = make_order(JOB_TRAIN, 1, 1);
+    add(&o->spec, "two.jsonl", DATA_JSONL, 0);
+    o->spec.objective.type = OBJECTIVE_DPO;
+    o->spec.data.packing = PACKING_BEST_FIT;
+    o->spec.data.overlong = OVERLONG_DROP;
+    o->spec.data.seq_len = 6;
+    refuse(
+        o, ERR_INVALID, "data.train",
+        "no sample is left of 2 pairs: data.overlong \"drop\" has dropped all, since a pair is its "
+        "prompt twice and both answers, here at least 7 tokens and the sequence 6: raise data");
+
+    o = make_order(JOB_TRAIN, 1, 1);
+    add(&o->spec, "lines.jsonl", DATA_JSONL, 1);
+    add(&o->spec, "empty.jsonl", DATA_JSONL, 1);
+    refuse(o, ERR_INVALID, "data.train",
+           "source 1: this source has no document, for all its records are empty: leave it out");
 
     o = make_order(JOB_TRAIN, 1, 1);
     add(&o->spec, "shard.bin", DATA_NANOGPT, 0);
     o->spec.model.shape.vocab = 299;
     refuse(o, ERR_INVALID, "data.train.0.path", "is 299: the model's vocabulary has 299 ids");
+}
+
+/* Checks data without a target. The error must name no fix that the job would be refused for, or
+ * that would change nothing. */
+static void test_no_target(void)
+{
+    static const struct {
+        const char *says;
+        enum job_kind kind;
+        int loss_on;
+        bool offers; /* the error names data.loss_on */
+    } row[] = {{"no token of data.train is learnt: labels are -100", JOB_TRAIN, LOSS_ON_AUTO, true},
+               {"set data.loss_on to \"all\"", JOB_VERIFY, LOSS_ON_ASSISTANT, true},
+               {"give records with tokens to learn", JOB_TRAIN, LOSS_ON_ALL, false},
+               {"give records with tokens to learn", JOB_TRAIN, LOSS_ON_COMPLETION, false},
+               {"or give whole texts, or input_ids without", JOB_SCORE, LOSS_ON_AUTO, false}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct order *o = make_order(row[i].kind, 1, 1);
+        struct job_spec *s = &o->spec;
+        add(s, "labels.jsonl", DATA_JSONL, 0);
+        s->data.loss_on = row[i].loss_on;
+        if (row[i].kind == JOB_SCORE) s->input.source = s->data.train[0], s->data.n_train = 0;
+        refuse(o, ERR_INVALID, row[i].kind == JOB_SCORE ? "input" : "data.train", row[i].says);
+        CHECK_MSG(!strstr(g.fail.text, "data.loss_on") == !row[i].offers, "%s", g.fail.text);
+    }
 }
 
 /* ---- the use of prepared data ---------------------------------------------------------------- */
@@ -313,6 +359,12 @@ static void write_files(void)
         at += sprintf(at, "{\"input_ids\":[%d,7,8,%d,299],\"labels\":[-100,-100,8,%d,299]}\n", i,
                       i + 20, i + 20);
     write_file("pairs.jsonl", out, (size_t)(at - out));
+    const char *const two = "{\"prompt\":\"a\",\"chosen\":\"bc\",\"rejected\":\"d\"}\n"
+                            "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"cde\"}\n";
+    write_file("two.jsonl", two, strlen(two));
+    write_file("empty.jsonl", "{\"text\":\"\"}\n", 12);
+    const char *const labels = "{\"input_ids\":[7,8],\"labels\":[7,-100]}\n";
+    write_file("labels.jsonl", labels, strlen(labels));
     uint16_t ids[600];
     for (int i = 0; i < 600; i++) ids[i] = (uint16_t)(i % 13 == 12 ? 299 : 40 + i * i % 30);
     write_file("shard.bin", ids, sizeof ids);
@@ -333,6 +385,7 @@ int main(int argc, char **argv)
     RUN(test_windows);
     RUN(test_forms);
     RUN(test_refuses);
+    RUN(test_no_target);
     RUN(test_ranks_equal);
     RUN(test_verify);
     struct err e = {0};

@@ -68,6 +68,29 @@ static bool weighted(const struct data_order *o)
     return false;
 }
 
+/* Refuses a stream without samples: it has no document, or data.overlong has dropped all. */
+static int no_sample(const struct data_order *o, const struct pack *p, struct err *e)
+{
+    const char *field = o->options.set == SET_EVAL ? "eval.data" : "data.train";
+    const bool pairs = o->options.pairs;
+    const int64_t S = o->options.seq_len, n = p->o.n_documents / (pairs ? 2 : 1);
+    if (!n)
+        return err_field(e, ERR_INVALID, field,
+                         "this source has no document, for all its records are empty: leave it out "
+                         "of %s",
+                         field);
+    return err_field(
+        e, ERR_INVALID, field,
+        "no sample is left of %lld %s%s%s: data.overlong \"drop\" has dropped all, since "
+        "%s at least %lld tokens and the sequence %lld: raise %s to that%s",
+        (long long)n, pairs ? "pair" : "document", n == 1 ? "" : "s",
+        o->mixed ? " of this source" : "",
+        pairs ? "a pair is its prompt twice and both answers, here" : "each has",
+        (long long)pack_shortest(p), (long long)S,
+        o->options.set == SET_EVAL ? "eval.seq_len" : "data.seq_len (or the stage's)",
+        pairs ? "" : ", or set data.overlong to split");
+}
+
 static int open_stream(struct data_order *o, int64_t first_document, int64_t n_documents,
                        struct err *e)
 {
@@ -81,15 +104,7 @@ static int open_stream(struct data_order *o, int64_t first_document, int64_t n_d
                                     .pairs = o->options.pairs};
     struct pack *p = &o->stream[o->n_streams++];
     if (pack_open(p, &po, e) < 0) return -1;
-    const struct order_stats *st = &p->stats;
-    if (st->n_samples > 0) return 0;
-    return err_field(e, ERR_INVALID, o->options.set == SET_EVAL ? "eval.data" : "data.train",
-                     "no sample is left of %lld documents%s: %lld of them (%lld tokens) are longer "
-                     "than the sequence of %lld tokens and were dropped; raise data.seq_len%s",
-                     (long long)n_documents, o->mixed ? " of a source" : "",
-                     (long long)st->dropped_documents, (long long)st->dropped_tokens,
-                     (long long)o->options.seq_len,
-                     o->options.pairs ? "" : " or set data.overlong to split");
+    return p->stats.n_samples > 0 ? 0 : no_sample(o, p, e);
 }
 
 static int open_mixture(struct data_order *o, struct err *e)

@@ -58,6 +58,16 @@ static int64_t unit_length(const struct pack *p, int64_t first)
     return document_length(p, first) + (p->o.pairs ? document_length(p, first + 1) : 0);
 }
 
+int64_t pack_shortest(const struct pack *p)
+{
+    int64_t shortest = unit_length(p, unit_first(p, 0));
+    for (int64_t i = 1; i < n_units(p); i++) {
+        const int64_t length = unit_length(p, unit_first(p, i));
+        if (length < shortest) shortest = length;
+    }
+    return shortest;
+}
+
 /* ---- over-long documents --------------------------------------------------------------------- */
 
 static int overlong_pair(const struct pack *p, int64_t document, struct err *e)

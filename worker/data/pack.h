@@ -36,6 +36,9 @@ struct pack {
  * that case this function does not fail. Fails as data_order_open does. */
 int pack_open(struct pack *p, const struct pack_options *o, struct err *e);
 void pack_close(struct pack *p);
+/* Returns the tokens of the shortest document, or of the shortest pair, before data.overlong cuts
+ * any. The pack must be open and have a document. */
+int64_t pack_shortest(const struct pack *p);
 /* Sets the members index, n_tokens, n_fragments and first of *s for sample `index`, which is in
  * [0, n_samples). */
 void pack_sample(const struct pack *p, int64_t index, struct sample *s);

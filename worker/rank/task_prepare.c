@@ -172,6 +172,23 @@ static int count_forms(struct run *r, const struct data *d, struct jwrite *w, st
     return rc;
 }
 
+/* Refuses masked data in which no token is a target. The fix must be one that the job's kind
+ * takes: a score has no data.loss_on, and "all" there leaves labels and loss_mask as they are. */
+static int all_masked(const struct job_spec *s, const char *field, const char *verb, struct err *e)
+{
+    const bool assistant = s->data.loss_on == LOSS_ON_AUTO || s->data.loss_on == LOSS_ON_ASSISTANT;
+    return err_field(e, ERR_INVALID, field,
+                     "no token of %s is %s: labels are -100, loss_mask is 0, or no turn of a "
+                     "conversation has the role \"assistant\", wherever a token has others before "
+                     "it: correct them, or %s",
+                     field, verb,
+                     s->kind == JOB_SCORE ? "give whole texts, or input_ids without these lists, "
+                                            "of which every token is scored"
+                     : assistant ? "set data.loss_on to \"all\", which learns all turns of "
+                                   "conversations"
+                                 : "give records with tokens to learn");
+}
+
 /* Refuses data in which no token is a target, because such a training would not change the
  * weights. */
 static int check_learnt(const struct run *r, const struct order_options *o, const struct data *d,
@@ -186,12 +203,7 @@ static int check_learnt(const struct run *r, const struct order_options *o, cons
                          "no token of %s is %s: %lld completions were cut off by data.overlong "
                          "\"truncate\" at %lld tokens: raise data.seq_len",
                          field, verb, (long long)learnt->cut_off, (long long)o->seq_len);
-    if (data_masked(d))
-        return err_field(e, ERR_INVALID, field,
-                         "no token of %s is %s: labels are -100, loss_mask is 0 or no turn is the "
-                         "assistant's wherever a token has others before it: give data with tokens "
-                         "to learn, or set data.loss_on to all",
-                         field, verb);
+    if (data_masked(d)) return all_masked(r->spec, field, verb, e);
     return err_field(e, ERR_INVALID, field,
                      "no token of %s is %s: every document has one token, and a document's first "
                      "token has none before it: give longer documents",
