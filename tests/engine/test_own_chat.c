@@ -462,6 +462,59 @@ static void test_null_learnt(void)
     free(o);
 }
 
+/* Checks a prompt and a completion that are lists of messages. The turns of the assistant in the
+ * completion are learnt, those in the prompt are not, and with data.loss_on "all" everything is. */
+static void test_talk(void)
+{
+    static const char line[] =
+        "{\"completion\":[{\"role\":\"assistant\",\"content\":\"the w\u00f6rld\"}, "
+        "{\"role\":\"user\",\"content\":\"e\"},{\"role\":\"assistant\",\"content\":\"on\"} ],"
+        "\"prompt\":[ "
+        "{\"role\":\"user\",\"content\":\"Hello\"},{\"role\":\"assistant\",\"content\":"
+        "\"be\"},{\"role\":\"user\",\"content\":\"on\"}]}\n";
+    static const char text[] = "<s>[user]Hello</s>[assistant]be</s>[user]on</s>[assistant]"
+                               "the w\u00f6rld</s>[user]e</s>[assistant]on</s>";
+    const int64_t given = strstr(text, "the w") - text;
+    static const enum loss_on_id ways[] = {LOSS_ON_AUTO, LOSS_ON_ASSISTANT, LOSS_ON_COMPLETION,
+                                           LOSS_ON_ALL};
+    struct tokenizer *t = tokenizer_open(in_dir("chat", ""), &e);
+    struct tokens want = {.spans = true};
+    CHECK(t && !tokenizer_encode(t, text, strlen(text), false, &want, &e));
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct order *o = chat_job(JOB_TRAIN, "talk", "chat", line);
+        o->spec.data.loss_on = ways[w];
+        CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
+        struct data *d = data_open(o->args.prepared_dir, o->args.prepared_id, DATA_CHECK, &e);
+        int32_t id[128];
+        uint8_t learn[128];
+        const int64_t n = d ? (int64_t)data_documents(d)[0] : 0;
+        CHECK_MSG(n == want.n && n <= 128, "%lld tokens, want %lld", (long long)n,
+                  (long long)want.n);
+        if (n != want.n || n > 128) break;
+        CHECK(!data_read(d, 0, n, id, &e) && !data_read_mask(d, 0, n, learn, &e));
+        for (int64_t k = 0; k < n; k++) {
+            const bool said = want.end[k] > given && answers(text, want.begin[k], want.end[k]);
+            CHECK_MSG(id[k] == want.id[k] && learn[k] == (ways[w] == LOSS_ON_ALL || said),
+                      "way %zu token %lld: %d", w, (long long)k, learn[k]);
+        }
+        data_close(d);
+        free(o);
+    }
+    text_tokens_fini(&want);
+    tokenizer_destroy(t);
+    struct order *o = chat_job(JOB_SCORE, "talk-score", "chat", line);
+    o->spec.data.seq_len = 8192;
+    if (job_runs(o)) CHECK_MSG(number(g.result, "bytes") == 14 + 6, "%s", g.result);
+    free(o);
+    /* a turn of the prompt is not learnt, and may say so */
+    o = chat_job(JOB_TRAIN, "talk-weight", "chat",
+                 "{\"prompt\":[{\"role\":\"assistant\",\"weight\":0,\"content\":\"a\"},"
+                 "{\"role\":\"user\",\"content\":\"on\"}],\"completion\":[{\"role\":\"assistant\","
+                 "\"content\":\"b\"}]}\n");
+    CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
+    free(o);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void check_refused(const char *model, enum loss_on_id loss_on, const char *field,
@@ -501,6 +554,14 @@ static void test_refused(void)
         {"{\"messages\":null}", "line 2: \"messages\" is null: it must be a list of messages", 0},
         {"{\"messages\":{\"role\":\"user\"}}", "line 2: \"messages\" is an object: ", 0},
         {"{\"messages\":7,\"id\":1}", "line 2: \"messages\" is a number: ", 0},
+        {"{\"messages\":[" SAYS ",{\"role\":\"assistant\",\"content\":\"b\",\"train\":false}]}",
+         "line 2: messages[1].train: each turn of the assistant is learnt", 0},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\",\"weight\":0}]}",
+         "messages[0].weight: ", 0},
+        {"{\"prompt\":[" SAYS "],\"completion\":[" SAYS "]}",
+         "line 2: the answer begins with a turn of the role \"user\", and", 0},
+        {"{\"prompt\":[" SAYS "],\"completion\":[]}", "\"completion\" has no message", 0},
+        {"{\"prompt\":[" SAYS "],\"completion\":[" SAYS "],\"tools\":[{}]}", "line 2: tools: ", 0},
         {"{\"messages\":null,\"prompt\":\"a\"}", "\"prompt\" needs \"completion\"", 0},
         {"{\"messages\":[" SAYS, "JSON", 0},
         {"{\"messages\":[" SAYS "]}", "data.loss_on is \"completion\"", LOSS_ON_COMPLETION},
@@ -523,9 +584,13 @@ static void test_no_template(void)
     /* no conversation needs the missing part of the directory */
     CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
     o->spec.data.tokenizer = TOKENIZER_BYTE;
+    static const char talk[] = "{\"prompt\":[" SAYS "],\"completion\":[" SAYS "]}";
     put("", "chat.jsonl", record);
     CHECK(!prepares(o));
-    fails("model.path", "reads text as bytes");
+    fails("model.path", "\"messages\" is a conversation, and this job reads text as bytes");
+    put("", "chat.jsonl", talk);
+    CHECK(!prepares(o));
+    fails("model.path", "\"prompt\" is a conversation, and this job reads text as bytes");
     free(o);
 }
 
@@ -544,6 +609,7 @@ int main(int argc, char **argv)
     RUN(test_score_and_embed);
     RUN(test_prompts);
     RUN(test_null_learnt);
+    RUN(test_talk);
     RUN(test_refused);
     RUN(test_no_template);
     RUN(test_completion);

@@ -390,6 +390,18 @@ static void test_messages_refused(void)
                       &st) == -1);
     CHECK_MSG(strstr(e.text, "line 1: \"chosen\" has no message after those of the prompt"), "%s",
               e.text);
+    model_files("{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+                "{% if add_generation_prompt %}[assistant]{% endif %}");
+    CHECK(prepare_model(
+              "{\"prompt\":[" SAYS("user", "a") "],\"chosen\":[" SAYS(
+                  "assistant",
+                  "b") "],\"rejected\":[{\"content\":\"c\",\"role\":\"user\"}," SAYS("assistant",
+                                                                                     "d") "]}\n",
+              &st) == -1);
+    CHECK_MSG(strstr(e.text,
+                     "line 1: \"rejected\": the answer begins with a turn of the role \"user\", "
+                     "and the turn after the prompt is the assistant's: begin it with"),
+              "%s", e.text);
     /* this template leaves out all messages before the last one */
     model_files("{% for m in messages %}{% if loop.last or m.role == 'user' and "
                 "add_generation_prompt %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}");
@@ -403,7 +415,7 @@ static void test_messages_refused(void)
                         &st) == -1);
     CHECK_MSG(strstr(e.text, "\"chosen\": the answer is a conversation, and model.path has no chat "
                              "template") &&
-                  strstr(e.text, "give \"prompt\", \"chosen\" and \"rejected\" as texts"),
+                  strstr(e.text, "give the record's texts as strings"),
               "%s", e.text);
 }
 

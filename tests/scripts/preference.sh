@@ -26,8 +26,8 @@ spec() { # STEPS EVERY MORE: a training of pairs with a checkpoint after every E
 losses() { seqctl metrics "$1" -o jsonl | grep -oE '"loss": [-0-9.e]+' | cut -c 9-; }
 first() { losses "$1" | head -n 1; }
 last_of() { seqctl metrics "$1" --last 1 -o jsonl | grep -o "\"$2\": [-0-9.e]*" | cut -d ' ' -f 2; } # JOB VALUE
-near() { # NAME GOT WANT: each line of the one is that of the other
-    paste <(echo "$2") <(echo "$3") | awk 'NF < 2 { bad = 1 } { d = $1 - $2; if (d * d > 1e-10) bad = 1 } END { exit bad || !NR }' &&
+near() { # NAME GOT WANT [MOST]: each line of the one is that of the other, at most MOST off (1e-5)
+    paste <(echo "$2") <(echo "$3") | awk -v most="${4:-1e-5}" 'NF < 2 { bad = 1 } { d = $1 - $2; if (d * d > most * most) bad = 1 } END { exit bad || !NR }' &&
         ok "$1" || bad "$1: got" <(paste <(echo "$2") <(echo "$3"))
 }
 exact() { # NAME JOB: it has counted and held what the plan says
@@ -121,7 +121,7 @@ half=$(printf '%s/step-%08d' "${checkpoint%/*}" $((5 * ((STEPS + 9) / 10))))
 for product in parallel.tp=2 parallel.dp=2 parallel.pp=2 resources.ranks=1; do
     more=$(seqctl submit long.json --set checkpoint.resume="$half" --set "$product" -o name -q)
     succeeds "resumed with $product" "$more" && near "with the loss of the whole one" \
-        "$(field "$more" result.loss)" "$(field "$whole" result.loss)"
+        "$(field "$more" result.loss)" "$(field "$whole" result.loss)" 1e-4 # up to 500 steps of Adam lie between
     check "and its references" cmp "$(field "$more" result.checkpoint)/references.bin" "$checkpoint/references.bin"
 done
 
@@ -181,7 +181,7 @@ turns() { # NAME REGEX CHOSEN REJECTED: the same of a file of messages
 equal=$(seqctl submit dpo.json --set data.train.0.path=same.jsonl --set train.steps=1 -o name -q)
 succeeds "two equal answers as text" "$equal"
 says "are told of" 'in 1 of 5 pairs both answers are equal' seqctl events "$equal" -o jsonl
-turns "a role without answers" '"chosen": .*a turn of the assistant' "$(says_of oracle b)" "$(says_of assistant c)"
+turns "a role without answers" '"chosen": .*a turn of the role "assistant"' "$(says_of oracle b)" "$(says_of assistant c)"
 turns "two equal answers" '"chosen" has no message after those of the prompt' "$(says_of assistant b)" "$(says_of assistant b)"
 turns "no message" 'is no message' '["b"]' "$(says_of assistant c)"
 

@@ -345,12 +345,37 @@ static int render_prompt(struct encode_text *t, const struct encode_part *prompt
     return -1;
 }
 
+/* Fails if the answer begins with a turn of another role than the assistant's, which is the turn
+ * that the prompt's text has begun. */
+static int check_begins(const struct encode_part *answer, struct err *e)
+{
+    struct jread j;
+    jread_init(&j, answer->at, answer->n);
+    if (jread_next(&j) != J_OBJECT) return 0;
+    while (jread_next(&j) == J_KEY) {
+        const bool role = jread_is(&j, "role");
+        if (role && jread_next(&j) == J_STRING && !jread_is(&j, "assistant"))
+            return err_set(
+                e, ERR_INVALID,
+                "the answer begins with a turn of the role \"%.*s\", and the turn after the prompt "
+                "is the assistant's: begin it with a turn of the role \"assistant\", and "
+                "move the turns before it to the end of the prompt",
+                (int)(j.len < 32 ? j.len : 32), j.text);
+        if (role || jread_skip(&j)) return 0;
+    }
+    return 0;
+}
+
 /* Makes the tokens of the prompt no targets. The prompt and its conversation were rendered
  * before. */
-static int forget_prompt(struct encode_text *t, int64_t first, struct err *e)
+static int forget_prompt(struct encode_text *t, const struct encode_part *answer, int64_t first,
+                         struct err *e)
 {
     const struct template_output *all = &t->turns, *own = &t->asked;
-    if (own->size > all->size || (own->size && memcmp(own->text, all->text, (size_t)own->size)))
+    const bool begins = !own->size || (own->size <= all->size &&
+                                       !memcmp(own->text, all->text, (size_t)own->size));
+    if (!begins && check_begins(answer, e)) return -1;
+    if (!begins)
         return err_set(e, ERR_INVALID,
                        "the chat template writes the prompt otherwise when an answer follows, so "
                        "the answer's place cannot be told: give the record's texts as strings, or "
@@ -361,13 +386,13 @@ static int forget_prompt(struct encode_text *t, int64_t first, struct err *e)
 }
 
 int encode_answer(struct encode_text *t, const struct encode_part *prompt,
-                  const struct encode_part *answer, struct encode_cut *out, struct err *e)
+                  const struct encode_part *answer, bool all, struct encode_cut *out, struct err *e)
 {
-    int64_t first;
+    int64_t first = 0;
     if (open_tokenizer(t, e) < 0 ||
-        check_chat(t, "the answer", "give \"prompt\", \"chosen\" and \"rejected\" as texts", e) < 0)
+        check_chat(t, "the answer", "give the record's texts as strings", e) < 0)
         return -1;
-    if (render_prompt(t, prompt, &first, e) < 0) return -1;
-    if (join_messages(t, prompt, answer, e) < 0 || cut_chat(t, first, false, out, e) < 0) return -1;
-    return prompt->n ? forget_prompt(t, out->at, e) : 0;
+    if (!all && render_prompt(t, prompt, &first, e) < 0) return -1;
+    if (join_messages(t, prompt, answer, e) < 0 || cut_chat(t, first, all, out, e) < 0) return -1;
+    return prompt->n && !all ? forget_prompt(t, answer, out->at, e) : 0;
 }

@@ -104,9 +104,12 @@ int encode_chat(struct encode_text *t, const struct encode_part *messages, bool 
  * of the elements of their lists of messages, without brackets. A token may be a target if a part
  * of the token is in a turn of the assistant, and if it ends after the text of the prompt. That
  * text is what chat_render makes of the prompt's messages, with the start of the assistant's next
- * turn. Turns of the prompt need no place (chat_render_spans). Fails as encode_chat does. Also
- * fails with ERR_INVALID if the conversation's text does not begin with the prompt's text. */
+ * turn. Turns of the prompt need no place (chat_render_spans). If all is true, every token may be
+ * a target. Fails as encode_chat does. Also fails with ERR_INVALID if the conversation's text does
+ * not begin with the prompt's text; the error names the role of the answer's first turn if it is
+ * not the assistant's. */
 int encode_answer(struct encode_text *t, const struct encode_part *prompt,
-                  const struct encode_part *answer, struct encode_cut *out, struct err *e);
+                  const struct encode_part *answer, bool all, struct encode_cut *out,
+                  struct err *e);
 
 #endif

@@ -118,12 +118,13 @@ static int check_kind(const struct format_in *in, const struct jsonl_record *r, 
 {
     const bool completion = in->loss_on == LOSS_ON_COMPLETION;
     const bool assistant = in->loss_on == LOSS_ON_ASSISTANT;
+    const bool pair = jsonl_record_talk(r), talk = r->messages.at || pair;
     if (in->c->text && in->c->text->before && !r->text.at)
         return err_set(e, ERR_INVALID,
                        "%s: the model's prompt stands before texts alone: give \"%s\", or set "
                        "embed.prompts to false",
                        r->input_ids.given ? "input_ids"
-                       : r->messages.at   ? "a conversation"
+                       : talk             ? "a conversation"
                                           : "a prompt and its completion",
                        in->text_key);
     if (r->input_ids.given) {
@@ -139,9 +140,10 @@ static int check_kind(const struct format_in *in, const struct jsonl_record *r, 
             e, ERR_INVALID,
             "the record is a conversation, and data.loss_on is \"completion\": want \"prompt\" and "
             "\"completion\", or data.loss_on \"assistant\"");
-    if (r->messages.at && !in->c->text)
-        return chat_model_refuse("\"messages\"", true, "give the whole text", e);
-    if (r->messages.at) return 0;
+    if (talk && !in->c->text)
+        return chat_model_refuse(pair ? "\"prompt\"" : "\"messages\"", true,
+                                 pair ? "give the texts as strings" : "give the whole text", e);
+    if (talk) return 0;
     if (assistant)
         return err_set(e, ERR_INVALID,
                        "the record is not a conversation, and data.loss_on is \"assistant\": want "
@@ -157,11 +159,15 @@ static int check_kind(const struct format_in *in, const struct jsonl_record *r, 
 static int cut_record(const struct format_in *in, struct encode_text *t,
                       const struct jsonl_record *r, struct encode_cut *out, struct err *e)
 {
-    const struct encode_part parts[] = {{r->prompt.at, r->prompt.len},
-                                        {r->completion.at, r->completion.len}};
+    const struct encode_part parts[] = {{r->prompt.text.at, r->prompt.text.len},
+                                        {r->completion.text.at, r->completion.text.len}};
+    const struct encode_part turns[] = {{r->prompt.turns.at, r->prompt.turns.len},
+                                        {r->completion.turns.at, r->completion.turns.len}};
     const struct encode_part messages = {r->messages.at, r->messages.len};
+    const bool all = in->loss_on == LOSS_ON_ALL;
     if (r->input_ids.given) return 0;
-    if (r->messages.at) return encode_chat(t, &messages, in->loss_on == LOSS_ON_ALL, out, e);
+    if (r->messages.at) return encode_chat(t, &messages, all, out, e);
+    if (jsonl_record_talk(r)) return encode_answer(t, &turns[0], &turns[1], all, out, e);
     if (r->text.at) return encode_text(t, r->text.at, r->text.len, 0, out, e);
     return encode_pair(t, &parts[0], &parts[1], in->loss_on == LOSS_ON_COMPLETION, out, e);
 }
@@ -169,8 +175,8 @@ static int cut_record(const struct format_in *in, struct encode_text *t,
 static int put_bytes(struct encode *c, const struct jsonl_record *r, bool given, struct err *e)
 {
     if (r->text.at) return encode_bytes(c, r->text.at, r->text.len, true, e);
-    if (encode_bytes(c, r->prompt.at, r->prompt.len, !given, e) < 0) return -1;
-    return encode_bytes(c, r->completion.at, r->completion.len, true, e);
+    if (encode_bytes(c, r->prompt.text.at, r->prompt.text.len, !given, e) < 0) return -1;
+    return encode_bytes(c, r->completion.text.at, r->completion.text.len, true, e);
 }
 
 static int put_record(struct jsonl *s, const struct jsonl_line *l, struct err *e)
@@ -182,7 +188,7 @@ static int put_record(struct jsonl *s, const struct jsonl_line *l, struct err *e
     const int rc = r->input_ids.given ? put_ids(s, r, e)
                    : c->text          ? encode_put(c, &l->cut, e)
                                       : put_bytes(c, r, given, e);
-    const bool text = !r->input_ids.given && !r->messages.at;
+    const bool text = !r->input_ids.given && !r->messages.at && !jsonl_record_talk(r);
     return rc < 0 ? -1 : encode_end(c, text, (uint64_t)l->number, (uint64_t)l->offset, e);
 }
 

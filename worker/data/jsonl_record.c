@@ -50,14 +50,43 @@ static int take_messages(struct jread *j, char *line, struct jsonl_record *r, st
     return 0;
 }
 
-/* Reads the prompt. If the value is not a string, only records this fact, because the prompt of
- * a preference may be a list. The record is refused later. */
-static int take_prompt(struct jread *j, char *line, struct jsonl_record *r, struct err *e)
+/* Stores the JSON text of the elements of a list of messages, without the brackets. `j` is past the
+ * list's first token. */
+static int take_turns(struct jread *j, char *line, const char *key, struct jsonl_member *out,
+                      struct err *e)
 {
-    struct jread next = *j;
-    const enum jtok tok = jread_next(&next);
-    if (tok == J_STRING || tok == J_ERROR) return take_text(j, line, "prompt", &r->prompt, e);
-    r->no_string = true;
+    const char *begin = j->p;
+    enum jtok t;
+    for (size_t i = 0; (t = jread_next(j)) != J_ARRAY_END; i++) {
+        if (t == J_ERROR) return -1;
+        if (t != J_OBJECT)
+            return err_set(e, ERR_INVALID,
+                           "\"%s\" %zu is no message: want an object with \"role\" and \"content\"",
+                           key, i);
+        if (jread_skip(j) < 0) return -1;
+    }
+    out->at = line + (begin - line);
+    out->len = (size_t)(j->p - 1 - begin);
+    while (out->len && strchr(" \t\r\n", out->at[out->len - 1])) out->len--;
+    return 0;
+}
+
+/* Reads a prompt or a completion, which are strings or lists of messages. A value of another type
+ * is only recorded, because it may be metadata of a record of another kind. */
+static int take_part(struct jread *j, char *line, const char *key, struct jsonl_part *p,
+                     struct err *e)
+{
+    if (p->text.at || p->turns.at)
+        return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
+    const enum jtok tok = jread_next(j);
+    if (tok == J_ERROR) return -1;
+    if (tok == J_ARRAY) return take_turns(j, line, key, &p->turns, e);
+    if (tok == J_STRING) {
+        p->text.at = line + (j->text - line);
+        p->text.len = jread_unescape(j, p->text.at);
+        return 0;
+    }
+    p->other = tok != J_NULL ? kind_of(tok) : NULL;
     return jread_skip(j);
 }
 
@@ -267,6 +296,24 @@ static int check_lists(struct jsonl_record *r, struct err *e)
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
+/* Finds out how "conversations" names the members of its messages, for the line that converts
+ * them. The member itself is not read. */
+static int take_conversations(struct jsonl_record *r, struct jread *j)
+{
+    struct jread in;
+    enum jtok t = jread_next(j);
+    if (t == J_ERROR) return -1;
+    in = *j;
+    if (jread_skip(j) < 0) return -1;
+    if (t != J_ARRAY || jread_next(&in) != J_OBJECT) return 0;
+    while (jread_next(&in) == J_KEY) {
+        if (jread_is(&in, "from")) r->talk = TALK_FROM;
+        if (jread_is(&in, "role")) r->talk = TALK_ROLE;
+        if (r->talk || jread_skip(&in)) break;
+    }
+    return 0;
+}
+
 static int take_member(struct jsonl_record *r, const char *key, struct jread *j, char *line,
                        struct err *e)
 {
@@ -274,15 +321,71 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     if (jread_is(j, "messages") && (strcmp(key, "messages") || jread_next(&next) != J_STRING))
         return take_messages(j, line, r, e);
     if (jread_is(j, key)) return take_text(j, line, key, &r->text, e);
-    if (jread_is(j, "prompt")) return take_prompt(j, line, r, e);
-    if (jread_is(j, "completion")) return take_text(j, line, "completion", &r->completion, e);
+    if (jread_is(j, "prompt")) return take_part(j, line, "prompt", &r->prompt, e);
+    if (jread_is(j, "completion")) return take_part(j, line, "completion", &r->completion, e);
     if (jread_is(j, "input_ids")) return take_ids(j, "input_ids", &r->input_ids, e);
     if (jread_is(j, "labels")) return take_ids(j, "labels", &r->labels, e);
     if (jread_is(j, "loss_mask")) return take_ids(j, "loss_mask", &r->loss_mask, e);
     for (const char *const *name = beside_messages; *name; name++)
         if (jread_is(j, *name)) return take_beside(j, *name, &r->beside);
+    if (jread_is(j, "conversations")) return take_conversations(r, j);
     r->answers |= jread_is(j, "chosen") ? 1u : jread_is(j, "rejected") ? 2u : 0;
     return take_list(r, j, e);
+}
+
+static bool has_part(const struct jsonl_part *p)
+{
+    return p->text.at || p->turns.at;
+}
+
+/* Checks that prompt and completion are both strings, or both lists. */
+static int check_parts(const struct jsonl_record *r, struct err *e)
+{
+    const struct jsonl_part *part[] = {&r->prompt, &r->completion};
+    static const char *const name[] = {"prompt", "completion"};
+    for (int i = 0; i < 2; i++)
+        if (part[i]->other)
+            return err_set(e, ERR_INVALID,
+                           "the member \"%s\" is %s: write it as a string, or \"prompt\" and "
+                           "\"completion\" as lists of messages",
+                           name[i], part[i]->other);
+    for (int i = 0; i < 2; i++)
+        if (!has_part(part[i]) && has_part(part[1 - i]))
+            return err_set(e, ERR_INVALID, "\"%s\" needs \"%s\" beside it", name[1 - i], name[i]);
+    if (jsonl_record_talk(r) && !r->completion.turns.len)
+        return err_set(e, ERR_INVALID,
+                       "\"completion\" has no message: give the answer, which is a turn of the "
+                       "assistant");
+    if (!r->prompt.text.at == !r->completion.text.at) return 0;
+    return err_set(
+        e, ERR_INVALID,
+        "\"prompt\" and \"completion\" are a string and a list: write both as strings, or "
+        "both as lists of messages");
+}
+
+/* Refuses a record of no kind. */
+static int no_kind(const struct jsonl_record *r, const char *key, struct err *e)
+{
+    if (r->no_list)
+        return err_set(e, ERR_INVALID,
+                       "\"messages\" is %s: it must be a list of messages, each an object with "
+                       "\"role\" and \"content\"",
+                       r->no_list);
+    if (r->talk == TALK_ROLE)
+        return err_set(e, ERR_INVALID,
+                       "\"conversations\" is not read: name it messages, with jq -c "
+                       "'.messages = .conversations'");
+    if (r->talk == TALK_FROM)
+        return err_set(
+            e, ERR_INVALID,
+            "\"conversations\" is not read: convert it with jq -c '{messages: "
+            "[.conversations[] | {role: ({human: \"user\", gpt: \"assistant\"}[.from] // "
+            ".from), content: .value}]}'");
+    return err_set(e, ERR_INVALID,
+                   "the member \"%s\" is missing: set text_key, or give \"prompt\" and "
+                   "\"completion\", \"messages\" or \"input_ids\" (jq renames members, as in jq -c "
+                   "'{prompt: .question, completion: .answer}')",
+                   key);
 }
 
 /* Checks that the record is of one kind. A record is of a kind only if it has all members of
@@ -294,7 +397,8 @@ static int check_kinds(const struct jsonl_record *r, const char *key, struct err
     const char *kind[4];
     int n = 0;
     if (r->text.at) kind[n++] = key;
-    if (r->prompt.at && r->completion.at) kind[n++] = "completion";
+    const bool pair = has_part(&r->prompt) && has_part(&r->completion);
+    if (pair) kind[n++] = "completion";
     if (r->input_ids.given) kind[n++] = "input_ids";
     if (r->messages.at) kind[n++] = "messages";
     if (!n && r->answers == 3)
@@ -303,40 +407,28 @@ static int check_kinds(const struct jsonl_record *r, const char *key, struct err
                        "training with objective.type \"dpo\" reads: set that, or give \"%s\", "
                        "\"prompt\" and \"completion\", or \"messages\"",
                        key);
-    if (r->no_string) return err_set(e, ERR_INVALID, "the member \"prompt\" is not a string");
     if (n > 1)
         return err_set(e, ERR_INVALID, "both \"%s\" and \"%s\": which is to be learnt?%s", kind[0],
                        kind[1],
                        r->text.at ? " Set text_key to another name to leave the text out" : "");
-    if (r->messages.at && r->beside)
+    if ((r->messages.at || jsonl_record_talk(r)) && r->beside)
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: a conversation is read with its messages alone: take the record out, "
                        "or write what the model is to read as \"%s\"",
                        r->beside, key);
-    if (n) return 0;
-    if (r->prompt.at || r->completion.at)
-        return err_set(e, ERR_INVALID, "\"%s\" needs \"%s\" beside it",
-                       r->prompt.at ? "prompt" : "completion",
-                       r->prompt.at ? "completion" : "prompt");
-    if (r->no_list)
-        return err_set(e, ERR_INVALID,
-                       "\"messages\" is %s: it must be a list of messages, each an object with "
-                       "\"role\" and \"content\"",
-                       r->no_list);
-    return err_set(
-        e, ERR_INVALID,
-        "the member \"%s\" is missing: set text_key (or give \"prompt\" and \"completion\", "
-        "\"messages\", or \"input_ids\")",
-        key);
+    if (n && !pair) return 0;
+    if (check_parts(r, e)) return -1;
+    return n ? 0 : no_kind(r, key, e);
 }
 
 int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size_t n, struct err *e)
 {
     struct jread j;
     enum jtok t;
-    r->text = r->prompt = r->completion = r->messages = (struct jsonl_member){0};
+    r->text = r->messages = (struct jsonl_member){0};
+    r->prompt = r->completion = (struct jsonl_part){0};
     r->beside = r->no_list = NULL;
-    r->no_string = false;
+    r->talk = TALK_NONE;
     r->answers = 0;
     r->input_ids.n = r->labels.n = r->loss_mask.n = r->n_lists = 0;
     r->input_ids.given = r->labels.given = r->loss_mask.given = false;
@@ -353,6 +445,11 @@ int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size
     if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
     if (check_kinds(r, key, e) < 0) return -1;
     return r->input_ids.given ? check_lists(r, e) : 0;
+}
+
+bool jsonl_record_talk(const struct jsonl_record *r)
+{
+    return r->prompt.turns.at && r->completion.turns.at;
 }
 
 void jsonl_record_fini(struct jsonl_record *r)

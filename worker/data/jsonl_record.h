@@ -14,6 +14,15 @@ struct jsonl_member {
     size_t len;
 };
 
+struct jsonl_part {            /* a prompt or a completion: a string or a list of messages */
+    struct jsonl_member text;  /* the string */
+    struct jsonl_member turns; /* the JSON text of the elements of the list, without brackets */
+    const char *other;         /* the kind of another value; NULL if it is one of these or null */
+};
+
+/* How a list "conversations", which is not read, names the members of its messages. */
+enum jsonl_talk { TALK_NONE, TALK_ROLE, TALK_FROM };
+
 struct jsonl_ids {
     int64_t *at; /* owned */
     size_t n, room;
@@ -27,14 +36,15 @@ struct jsonl_list {        /* a list in the record whose name is not one of the 
 };
 
 struct jsonl_record {
-    struct jsonl_member text, prompt, completion;
+    struct jsonl_member text;
+    struct jsonl_part prompt, completion;
     struct jsonl_member messages; /* the JSON text of the list */
     const char *no_list;          /* if the value of "messages" is not a list, the kind of that
                                    * value; otherwise NULL */
-    bool no_string;               /* whether the value of "prompt" is not a string */
-    unsigned answers;             /* 1 if there is a member "chosen", and 2 if there is "rejected";
+    enum jsonl_talk talk;
+    unsigned answers;   /* 1 if there is a member "chosen", and 2 if there is "rejected";
                                    * a record with both is a preference (preference.h) */
-    const char *beside;           /* a member that a conversation may not have; NULL if none was
+    const char *beside; /* a member that a conversation may not have; NULL if none was
                                    * found */
     struct jsonl_ids input_ids, labels, loss_mask;
     struct jsonl_list *list; /* owned [n_lists] */
@@ -48,6 +58,8 @@ struct jsonl_record {
  * ERR_IO. */
 int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size_t n,
                        struct err *e);
+/* Tells whether prompt and completion are lists of messages, which form a conversation. */
+bool jsonl_record_talk(const struct jsonl_record *r);
 void jsonl_record_fini(struct jsonl_record *r);
 
 #endif

@@ -247,7 +247,7 @@ int preference_cut(const struct preference *p, struct encode_text *t,
                            "\"%s\" has no message after those of the prompt: give an answer, which "
                            "is a turn of the assistant",
                            preference_words[i]);
-        const int rc = p->answer[i].list ? encode_answer(t, &prompt, &answer, &out[i], e)
+        const int rc = p->answer[i].list ? encode_answer(t, &prompt, &answer, false, &out[i], e)
                                          : encode_pair(t, &prompt, &answer, true, &out[i], e);
         if (rc < 0) return err_prefix(e, "\"%s\"", preference_words[i]);
     }

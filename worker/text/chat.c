@@ -17,6 +17,7 @@ struct chat { /* one rendering of a conversation */
     uint8_t **answer;       /* *answer becomes an array [*n] that the caller owns; it has a 1
                              * for each message with the role assistant, and 0 for all other
                              * messages. `answer` may be NULL */
+    int64_t first;          /* with `answer`: messages before this one are not learnt */
     int64_t longer;         /* the number of messages at whose end the last one's content has one
                              * more letter; 0 if no content has */
     bool join;              /* whether to join the text parts of a content */
@@ -78,6 +79,26 @@ static void check_message(struct template_run *r, int64_t i, struct pyvalue m)
     const struct pyvalue *content = jinja_dict_get_text(&r->h, m.dict, "content");
     for (int64_t k = 0; content && content->type == V_LIST && k < content->list->n; k++)
         check_part(r, i, k, content->list->v[k]);
+}
+
+/* Refuses a turn of the assistant that says that it is not to be learnt. Such a turn is learnt,
+ * also if the template reads these members. */
+static void check_learnt(struct template_run *r, int64_t i, struct pyvalue m)
+{
+    static const char *const says[] = {"train", "weight", "loss"};
+    const struct pyvalue *role = jinja_dict_get_text(&r->h, m.dict, "role");
+    char field[64];
+    if (!role || !jinja_value_is_text(*role, "assistant")) return;
+    for (size_t k = 0; k < sizeof says / sizeof *says; k++) {
+        const struct pyvalue *v = jinja_dict_get_text(&r->h, m.dict, says[k]);
+        if (!v || jinja_value_truth(&r->h, *v)) continue;
+        snprintf(field, sizeof field, "messages[%lld].%s", (long long)i, says[k]);
+        refuse(
+            r, field,
+            "each turn of the assistant is learnt, and this member is not read: write the turns "
+            "to learn as a list \"completion\" beside a list \"prompt\" of those before them, or "
+            "take the member out");
+    }
 }
 
 /* Leaves out members that are null, as transformers does. */
@@ -232,6 +253,7 @@ static void set_messages(struct template_run *r, struct dict *vars, const struct
     for (int64_t i = 0; i < v->list->n; i++) {
         jinja_list_add(h, all, without_null(r, v->list->v[i]));
         check_message(r, i, all->v[i]);
+        if (c->answer && i >= c->first) check_learnt(r, i, all->v[i]);
         if (c->seen && c->seen->parts < 0 && parts_of(r, all->v[i])) c->seen->parts = i;
         if (c->join) all->v[i] = joined(r, i, all->v[i]);
         if (c->longer == i + 1) all->v[i] = lengthened(r, all->v[i]);
@@ -487,7 +509,8 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
     int64_t n = 0;
     struct turns u = {.t = t, .json = json, .size = size, .now_s = now_s, .whole = o};
     struct chat_seen seen = none_seen;
-    u.chat = (struct chat){.tokens = tokens, .most = -1, .n = &n, .answer = &answer, .seen = &seen};
+    u.chat = (struct chat){
+        .tokens = tokens, .most = -1, .n = &n, .first = first, .answer = &answer, .seen = &seen};
     const struct run_prepare p = {prepare, &u.chat, see, see_failure};
     int rc = jinja_run_template(t, json, size, now_s, &p, o, e);
     if (rc) name_content(&seen, e);
