@@ -365,11 +365,15 @@ bool spec_is_default(const struct job_spec *s, const struct field *f, const void
  * the peer knows all of s. The part is a field that is not at its default, a word of a field, or
  * "paths by job:ID". */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
-/* Returns the known path that is nearest to an unknown path, or NULL if no known path is near
- * enough. The distance must be at most 3, and at most nearest_most() of the unknown path's last
- * part. If the last part of a known path equals that of the unknown path, its distance counts as
- * 1. */
-const char *spec_suggest(const char *path);
+/* Returns the path of a field of these kinds of job (a bit for each of enum job_kind) that is
+ * nearest to an unknown path, or NULL if none is near enough. The distance must be at most 3, and
+ * at most nearest_most() of the unknown path's last part. If the last part of a known path equals
+ * that of the unknown path, or if one of the paths is the other with "_" and more after it, its
+ * distance counts as one and a half. */
+const char *spec_suggest(const char *path, uint32_t kinds);
+/* Returns the kinds of job that have the field, object or list `path`, as bits; 0 if there is no
+ * such path. */
+uint32_t spec_kinds(const char *path);
 /* Finds, by the rule of spec_suggest, the row of the table whose path is nearest to the given
  * path. Returns the last part of the path of the row, or NULL if no row is near enough. It is used
  * for the keys of model.config. */

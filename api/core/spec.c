@@ -297,53 +297,60 @@ const struct field spec_constants[] = {
 };
 /* clang-format on */
 
-/* Paths of a spec that name objects and lists, for "did you mean". */
-static const char *const other_paths[] = {
-    "labels",
-    "model",
-    "model.adapters",
-    "model.config",
-    "data",
-    "data.train",
-    "data.train.path",
-    "optim",
-    "optim.betas",
-    "train",
-    "schedule",
-    "parallel",
-    "memory",
-    "checkpoint",
-    "verify",
-    "input",
-    "eval",
-    "eval.data",
-    "eval.data.path",
-    "stages",
-    "guard",
-    "score",
-    "embed",
-    "sampling",
-    "sampling.stop",
-    "resources",
-    "limits",
-    "precision",
-    "objective",
-    "objective.frame_mask",
-    "ema",
-    "infer",
-    "context",
-    "input.path",
-    "input.format",
-    "input.text_key",
-    "data.train.format",
-    "data.train.text_key",
-    "train.global_batch_tokens",
-    "train.freeze",
-    "adapter",
-    "adapter.targets",
-    "adapter.modules_to_save",
-    "train.epochs",
-    NULL,
+/* Paths of a spec that name objects and lists, for "did you mean", and the kinds of job that have
+ * them. */
+static const struct other_path {
+    const char *path;
+    uint32_t kinds;
+} other_paths[] = {
+    {"labels", ALL},
+    {"model", ALL},
+    {"model.adapters", GENERATE},
+    {"model.config", ALL},
+    {"model.rope", ALL},
+    {"data", ALL},
+    {"data.train", TRAINING},
+    {"data.train.path", TRAINING},
+    {"data.train.format", TRAINING},
+    {"data.train.text_key", TRAINING},
+    {"optim", TRAINING},
+    {"optim.betas", TRAINING},
+    {"train", TRAINING},
+    {"train.global_batch_tokens", TRAINING},
+    {"train.freeze", TRAINING},
+    {"train.epochs", TRAINING},
+    {"schedule", TRAINING},
+    {"parallel", RUNS},
+    {"memory", READS_DATA},
+    {"checkpoint", TRAINING},
+    {"verify", TRAINING},
+    {"input", READS_IN},
+    {"input.path", READS_IN},
+    {"input.format", READS_IN},
+    {"input.text_key", READS_IN},
+    {"eval", TRAINING},
+    {"eval.data", TRAINING},
+    {"eval.data.path", TRAINING},
+    {"eval.data.format", TRAINING},
+    {"stages", TRAINING},
+    {"guard", TRAINING},
+    {"score", SCORE},
+    {"embed", EMBED},
+    {"sampling", GENERATE},
+    {"sampling.stop", GENERATE},
+    {"resources", ALL},
+    {"limits", ALL},
+    {"precision", ALL},
+    {"objective", TRAINING | GENERATE},
+    {"objective.frame_mask", TRAINING},
+    {"ema", TRAINING},
+    {"infer", GENERATE},
+    {"context", GENERATE},
+    {"output", ALL},
+    {"adapter", ALL},
+    {"adapter.targets", ALL},
+    {"adapter.modules_to_save", ALL},
+    {NULL, 0},
 };
 
 const char *spec_text(const struct job_spec *s, spec_ref ref)
@@ -446,23 +453,44 @@ static struct nearest nearest_of(const char *path)
     return (struct nearest){NULL, 2 * (most < 3 ? most + 1 : 4)};
 }
 
+/* Tells whether `path` is `word`, followed by "_" and more. */
+static bool has_more(const char *path, const char *word)
+{
+    const size_t n = strlen(word);
+    return !strncmp(path, word, n) && path[n] == '_';
+}
+
 static void consider(struct nearest *best, const char *path, const char *candidate)
 {
     int d = 2 * nearest_distance(path, candidate);
-    /* The right word in the wrong section counts like one wrong letter and a half. */
-    if (!strcmp(last_part(path), last_part(candidate)) && d > 3) d = 3;
+    /* The right word in the wrong section counts like one wrong letter and a half, and so does a
+     * part of a word. */
+    if (d > 3 && (!strcmp(last_part(path), last_part(candidate)) || has_more(path, candidate) ||
+                  has_more(candidate, path)))
+        d = 3;
     if (d < best->distance) *best = (struct nearest){candidate, d};
 }
 
-const char *spec_suggest(const char *path)
+const char *spec_suggest(const char *path, uint32_t kinds)
 {
     struct nearest best = nearest_of(path);
     const struct field *tables[] = {spec_fields, spec_constants};
     for (size_t t = 0; t < 2; t++)
         for (const struct field *f = tables[t]; f->path; f++)
-            if (f->kinds != INTERNAL) consider(&best, path, f->path);
-    for (const char *const *p = other_paths; *p; p++) consider(&best, path, *p);
+            if (f->kinds & kinds) consider(&best, path, f->path);
+    for (const struct other_path *p = other_paths; p->path; p++)
+        if (p->kinds & kinds) consider(&best, path, p->path);
     return best.path;
+}
+
+uint32_t spec_kinds(const char *path)
+{
+    const struct field *f = find(spec_fields, path);
+    if (!f) f = find(spec_constants, path);
+    if (f) return f->kinds;
+    for (const struct other_path *p = other_paths; p->path; p++)
+        if (!strcmp(p->path, path)) return p->kinds;
+    return 0;
 }
 
 const char *spec_field_nearest(const struct field *table, const char *path)

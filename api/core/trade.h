@@ -20,4 +20,17 @@ struct trade_word {
 const struct trade_word *trade_find(const char *path);
 const struct trade_word *trade_row(int i); /* NULL past the last */
 
+/* A value that other programs have for a field. */
+struct trade_value {
+    const char *field; /* of the job spec */
+    const char *word;  /* no word of the field */
+    const char *write; /* the words to write in its place: the value, as JSON, and a field that
+                        * belongs beside it */
+};
+
+/* Finds the value `word` of a field. Case, and - and _, are as in trade_find. Returns NULL if the
+ * table does not have it. */
+const struct trade_value *trade_value_find(const char *field, const char *word);
+const struct trade_value *trade_value_row(int i); /* NULL past the last */
+
 #endif

@@ -77,7 +77,8 @@ static int read_source(struct spec_reader *r, const char *prefix, const json_t *
 static int read_sources(struct spec_reader *r, const char *field, const json_t *v,
                         struct spec_source *out, int32_t *n)
 {
-    if (!json_is_array(v)) return scalar_wrong_type(r, field, "an array of sources", v);
+    if (!json_is_array(v))
+        return scalar_wrong_type(r, field, "an array of sources, as [{\"path\": \"FILE\"}]", v);
     if (json_array_size(v) > SPEC_SOURCES)
         return err_field(r->e, ERR_INVALID, field, "%s has %zu sources, at most %d", field,
                          json_array_size(v), SPEC_SOURCES);
@@ -318,10 +319,21 @@ static int read_batch_tokens(struct spec_reader *r, const json_t *v)
 
 static int read_object(struct spec_reader *r, const char *prefix, const json_t *o);
 
+/* Returns the last part of the first field in the section `path`. */
+static const char *first_of(const char *path)
+{
+    const size_t n = strlen(path);
+    for (const struct field *f = spec_fields; f->path; f++)
+        if (f->kinds && !strncmp(f->path, path, n) && f->path[n] == '.') return f->path + n + 1;
+    return "name";
+}
+
 static int read_section(struct spec_reader *r, const char *path, const json_t *v)
 {
-    if (!json_is_object(v)) return scalar_wrong_type(r, path, "an object", v);
-    return read_object(r, path, v);
+    if (json_is_object(v)) return read_object(r, path, v);
+    char want[PATH_SIZE + 32];
+    snprintf(want, sizeof want, "an object, as {\"%s\": ...}", first_of(path));
+    return scalar_wrong_type(r, path, want, v);
 }
 
 static int read_input(struct spec_reader *r, const json_t *v)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "api/core/nearest.h"
 #include "api/core/trade.h"
 #include "daemon/spec/rule.h"
 
@@ -37,29 +38,57 @@ int scalar_string(struct spec_reader *r, const char *path, const json_t *v, spec
     return 0;
 }
 
+/* Finds the word that a person may have meant: a word whose beginning is the value, whose text is
+ * the value's beginning, or whose spelling is near. Returns NULL if there is none. */
+static const char *near_word(const char *const *words, const char *value)
+{
+    int least = nearest_most(value) + 1;
+    const char *best = NULL;
+    for (int i = 0; words[i]; i++) {
+        const size_t n = strlen(words[i]), m = strlen(value), both = n < m ? n : m;
+        const int d = nearest_distance(words[i], value);
+        if (both > 3 && !strncmp(words[i], value, both)) return words[i];
+        if (d < least) best = words[i], least = d;
+    }
+    return best;
+}
+
+/* Refuses a string that is none of the words, which `list` has. */
+static int unknown_word(struct spec_reader *r, const char *path, const char *const *words,
+                        const char *value, const char *list)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcasecmp(words[i], value))
+            return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is written \"%s\" here", path,
+                             value, words[i]);
+    const struct trade_value *other = trade_value_find(path, value);
+    if (other)
+        return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not one of: %s: write %s", path,
+                         value, list, other->write);
+    const struct trade_word *known = trade_find(value);
+    if (known && known->why)
+        return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not in this version: %s", path,
+                         value, known->why);
+    const char *near = near_word(words, value);
+    return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not one of: %s%s%s%s", path, value,
+                     list, near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
 int scalar_word(struct spec_reader *r, const char *path, const char *const *words, const json_t *v,
                 int32_t *out)
 {
-    if (!json_is_string(v)) return scalar_wrong_type(r, path, "a word in quotes", v);
-    char list[256] = "";
+    char list[256] = "", want[320];
     for (int i = 0; words[i]; i++) {
-        if (!strcmp(words[i], json_string_value(v))) {
+        if (json_is_string(v) && !strcmp(words[i], json_string_value(v))) {
             *out = i;
             return 0;
         }
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", words[i]);
     }
-    for (int i = 0; words[i]; i++)
-        if (!strcasecmp(words[i], json_string_value(v)))
-            return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is written \"%s\" here", path,
-                             json_string_value(v), words[i]);
-    const struct trade_word *known = trade_find(json_string_value(v));
-    if (known && known->why)
-        return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not in this version: %s", path,
-                         json_string_value(v), known->why);
-    return err_field(r->e, ERR_INVALID, path, "%s \"%.64s\" is not one of: %s", path,
-                     json_string_value(v), list);
+    if (json_is_string(v)) return unknown_word(r, path, words, json_string_value(v), list);
+    snprintf(want, sizeof want, "a word in quotes (%s)", list);
+    return scalar_wrong_type(r, path, want, v);
 }
 
 static int number(struct spec_reader *r, const struct field *f, const json_t *v, double *out)
@@ -118,13 +147,18 @@ int scalar_unknown(struct spec_reader *r, const char *path)
 {
     if (r->form == JSON_STORED) return 0; /* the field belongs to a different version */
     const struct trade_word *known = trade_find(path);
+    const uint32_t kind = 1u << r->s->kind;
+    char other[80] = "";
+    if (known && known->field && !known->more && !(spec_kinds(known->field) & kind))
+        snprintf(other, sizeof other, ", which a %s job does not have: leave it out",
+                 spec_kind_name(r->s->kind));
     if (known && known->field)
-        return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s%s", path,
-                         known->field, known->more ? known->more : "");
+        return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s%s%s", path,
+                         known->field, known->more ? known->more : "", other);
     if (known)
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: it is not in this version: %s",
                          path, known->why);
-    const char *near = spec_suggest(path);
+    const char *near = spec_suggest(path, kind);
     if (near && strcmp(near, path))
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: did you mean %s?", path, near);
     return err_field(r->e, ERR_INVALID, path, "unknown field %s: api/JOBS.md lists those of a job",

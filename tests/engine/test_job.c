@@ -47,7 +47,7 @@ static void test_fields(void)
         CHECK(f->type != FIELD_ENUM || f->words);
         CHECK(f->type != FIELD_STRING || f->text);
         CHECK(f->offset < offsetof(struct job_spec, text));
-        CHECK(!f->kinds || !strcmp(spec_suggest(f->path), f->path));
+        CHECK(!f->kinds || !strcmp(spec_suggest(f->path, f->kinds), f->path));
     }
     CHECK(!spec_field("train.stepz"));
     CHECK(s.optim.lr == 3e-4 && s.checkpoint.keep == 3 && s.limits.restarts == 3);
@@ -67,10 +67,15 @@ static void test_suggest(void)
         {"kidn", "kind"},
         {"optim.beta", "optim.betas"},
         {"data.steps", "train.steps"},
+        {"eval.every", "eval.every_steps"},
+        {"checkpoint.every", "checkpoint.every_steps"},
+        {"memory.offload_place", "memory.offload"},
+        {"train.seed", "seed"},
+        {"train.batches", NULL}, /* infer.batch is of other kinds */
         {"zzzzzzzz", NULL},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        const char *got = spec_suggest(pairs[i][0]), *want = pairs[i][1];
+        const char *got = spec_suggest(pairs[i][0], 1u << JOB_TRAIN), *want = pairs[i][1];
         CHECK_MSG(want ? got && !strcmp(got, want) : !got, "%s: got %s", pairs[i][0],
                   got ? got : "nothing");
     }
@@ -81,12 +86,28 @@ static void test_suggest(void)
     CHECK(!spec_field_nearest(shape_fields, "model.config.zzzzzzzz"));
     /* this is a field that no person writes */
     CHECK(!spec_field_nearest(shape_fields, "model.config.tokenizr"));
-    const char *got = spec_suggest("checkpoint.resume_path");
+    const char *got = spec_suggest("checkpoint.resume_path", ~0u);
     CHECK(!got || strcmp(got, "checkpoint.resume_path")); /* internal fields are never offered */
     char longer[300];
     memset(longer, 'a', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;
-    CHECK(!spec_suggest(longer));
+    CHECK(!spec_suggest(longer, ~0u));
+}
+
+/* Checks that no job is told of a field that its kind refuses. */
+static void test_suggests_own(void)
+{
+    int n = 0;
+    for (const struct field *f = spec_fields; f->path; f++) {
+        const uint32_t kind = 1u << (f - spec_fields) % JOB_KIND_N;
+        const char *dot = strrchr(f->path, '.');
+        char path[128];
+        snprintf(path, sizeof path, "none.%s", dot ? dot + 1 : f->path);
+        const char *got = spec_suggest(path, kind);
+        CHECK_MSG(!got || spec_kinds(got) & kind, "%s: %s", path, got);
+        n += got != NULL;
+    }
+    CHECK(n > 40 && !spec_kinds("zzz") && spec_kinds("optim.name") == spec_kinds("optim"));
 }
 
 /* Checks the table of field names that other training programs use. These names must not be fields
@@ -97,7 +118,7 @@ static void test_trade(void)
     for (const struct trade_word *t; (t = trade_row(n)); n++) {
         CHECK_MSG(!spec_field(t->word) && !!t->field != !!t->why, "%s", t->word);
         CHECK_MSG(trade_find(t->word) == t, "%s is there twice", t->word);
-        if (t->field) CHECK_MSG(!strcmp(spec_suggest(t->field), t->field), "%s", t->field);
+        if (t->field) CHECK_MSG(spec_kinds(t->field), "%s", t->field);
     }
     CHECK(n >= 40);
     CHECK_STR(trade_find("train.Num-Train-Epochs")->field, "train.passes");
@@ -109,7 +130,39 @@ static void test_trade(void)
     CHECK(!trade_find("steps") && !trade_find("data.train.1.dataset.x"));
     CHECK_STR(trade_find("model.load-in-4bit")->more, " \"int4\"");
     CHECK(!trade_find("train.lorax") && !trade_find("lor") && !trade_find(""));
-    CHECK(!spec_suggest("lora") && !spec_suggest("dpo") && !spec_suggest("fsdp"));
+    CHECK(!spec_suggest("lora", ~0u) && !spec_suggest("dpo", ~0u) && !spec_suggest("fsdp", ~0u));
+}
+
+static bool takes_word(const struct field *f, const char *word)
+{
+    for (const char *const *w = f->words; *w; w++)
+        if (!strcmp(*w, word)) return true;
+    return false;
+}
+
+/* Checks the values that other programs have for our fields: none is a word of the field, the word
+ * to write in its place is one, and every other field that is named there exists. */
+static void test_trade_values(void)
+{
+    int n = 0;
+    for (const struct trade_value *v; (v = trade_value_row(n)); n++) {
+        const struct field *f = spec_field(v->field);
+        char word[32];
+        if (!f) f = spec_constants; /* optim.name is the only one */
+        CHECK_STR(f->path, v->field);
+        CHECK_MSG(trade_value_find(v->field, v->word) == v, "%s is there twice", v->word);
+        CHECK_MSG(sscanf(v->write, "\"%31[^\"]\"", word) == 1, "%s", v->write);
+        CHECK_MSG(takes_word(f, word) && !takes_word(f, v->word), "%s: %s", v->word, v->write);
+        for (const char *p = v->write; (p = strchr(p, '.')); p++) {
+            const char *from = p;
+            char path[64];
+            while (from > v->write && from[-1] != ' ') from--;
+            CHECK(sscanf(from, "%63[a-z_.]", path) == 1);
+            CHECK_MSG(spec_field(path), "%s: %s", v->write, path);
+        }
+    }
+    CHECK(n >= 40 && trade_value_find("kind", "Fine-Tune"));
+    CHECK(!trade_value_find("kind", "tuning") && !trade_value_find("name", "sft"));
 }
 
 static void test_text_table(void)
@@ -961,7 +1014,9 @@ int main(void)
 {
     RUN(test_fields);
     RUN(test_suggest);
+    RUN(test_suggests_own);
     RUN(test_trade);
+    RUN(test_trade_values);
     RUN(test_text_table);
     RUN(test_defaults_of_kinds);
     RUN(test_tolerances);
