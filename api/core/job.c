@@ -290,9 +290,11 @@ static int check_length(struct job_spec *s, struct err *e)
     if (s->schedule.warmup_steps < 0 && s->train.steps)
         s->schedule.warmup_steps = (s->train.steps + 49) / 50;
     if (s->train.steps && s->schedule.warmup_steps > s->train.steps)
-        return err_field(e, ERR_INVALID, "schedule.warmup_steps",
-                         "schedule.warmup_steps %lld is more than the %lld steps of the run",
-                         (long long)s->schedule.warmup_steps, (long long)s->train.steps);
+        return err_field(
+            e, ERR_INVALID, "schedule.warmup_steps",
+            "schedule.warmup_steps %lld is more than the %lld steps of the run: lower it, "
+            "or leave it out for 2 %% of the steps",
+            (long long)s->schedule.warmup_steps, (long long)s->train.steps);
     if (s->checkpoint.resume == RESUME_PATH && !*spec_text(s, s->checkpoint.resume_path))
         return err_field(e, ERR_INVALID, "checkpoint.resume", "checkpoint.resume names no path");
     if (s->checkpoint.changes && s->checkpoint.resume != RESUME_PATH)

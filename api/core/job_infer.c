@@ -40,7 +40,7 @@ static int check_score(struct job_spec *s, struct err *e)
     if (s->score.stride > S)
         return err_field(e, ERR_INVALID, "score.stride",
                          "score.stride %lld is more than data.seq_len %lld: windows would leave "
-                         "tokens out",
+                         "tokens out: make it at most data.seq_len",
                          (long long)s->score.stride, (long long)S);
     if (bucket > S || (bucket && (S + bucket - 1) / bucket > BUCKETS_MAX))
         return err_field(e, ERR_INVALID, "score.by_position_bucket",

@@ -95,7 +95,9 @@ static int check_eval(const struct job_spec *s, struct err *e)
                                              : NULL;
     if (!field) return 0;
     return err_field(e, ERR_INVALID, field,
-                     "%s says when or how much to evaluate, and eval.data is missing", field);
+                     "%s says when or how much to evaluate, and eval.data is missing: give it, or "
+                     "leave %s out",
+                     field, field);
 }
 
 static int check_first_step(const struct job_spec *s, struct err *e)

@@ -129,10 +129,11 @@ static int check_kind(const struct format_in *in, const struct jsonl_record *r, 
                        in->text_key);
     if (r->input_ids.given) {
         if ((!completion && !assistant) || r->labels.given || r->loss_mask.given) return 0;
-        return err_set(
-            e, ERR_INVALID,
-            "the record has input_ids without labels or loss_mask, and data.loss_on is \"%s\"",
-            completion ? "completion" : "assistant");
+        return err_set(e, ERR_INVALID,
+                       "the record has input_ids without labels or loss_mask, and data.loss_on is "
+                       "\"%s\": give "
+                       "one of these lists, or leave data.loss_on out",
+                       completion ? "completion" : "assistant");
     }
     if (!in->c->text && !job_reads_bytes(in->spec)) return refuse_text(in, r, e);
     if (r->messages.at && completion)
