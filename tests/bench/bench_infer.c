@@ -78,7 +78,7 @@ static double token_bytes(const struct plan *p, int64_t S)
     const struct model_shape *m = &spec.model.shape;
     const double unit = (double)precision_size(p->precision);
     const double cache = 2.0 * (double)(m->n_layers * m->n_kv_heads * m->head_dim * S);
-    return (double)plan_weights_size(m, p) * p->sp + unit * cache;
+    return (double)plan_weights_size(p) * p->sp + unit * cache;
 }
 
 static int n_threads_of(const struct plan *p)

@@ -230,6 +230,51 @@ static void test_blocks(void)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_blocks(&ways[i]);
 }
 
+/* Checks that a training whose base is sharded in blocks (zero 3) has the bits of the training in
+ * which every rank has the whole base, in less memory. */
+static void check_sharded(struct way *w)
+{
+    static struct job_spec plain;
+    struct way whole = *w;
+    char which[400];
+    whole.zero = whole.group = 0;
+    say(w, which, sizeof which);
+    set_spec(&plain, &whole);
+    const size_t size = (size_t)param_count(&plain.model.shape) * sizeof *initial;
+    float *const want_first = initial = calloc(1, size);
+    struct engine_run want = go(&plain, &whole, NULL);
+    float *const first = initial = calloc(1, size);
+    struct engine_run r = go(&spec, w, NULL);
+    initial = NULL;
+    check_same(&r, &want, which);
+    CHECK_MSG(!memcmp(first, want_first, size), "%s: initial weights", which);
+    const int64_t is = r.plan.item[PLAN_PARAMS].size, all = want.plan.item[PLAN_PARAMS].size;
+    CHECK_MSG(is < all * 3 / 4, "%s: %lld bytes of %lld", which, (long long)is, (long long)all);
+    engine_free(&r), engine_free(&want);
+    free(first), free(want_first);
+}
+
+static void test_sharded_blocks(void)
+{
+    static const struct way ways[] = {
+        {.blocks = WEIGHTS_INT8, .P = 2},
+        {.blocks = WEIGHTS_INT4, .dp = 2, .saves = 3},
+        {.blocks = WEIGHTS_INT8, .P = 2, .dp = 2, .tied = 1, .precision = PRECISION_BF16},
+        {.blocks = WEIGHTS_INT4, .P = 2, .dp = 2, .group = 2, .recompute = RECOMPUTE_FULL},
+        {.blocks = WEIGHTS_INT8, .P = 2, .pp = 2, .tied = 1, .precision = PRECISION_FP16},
+        {.blocks = WEIGHTS_INT4, .P = 2, .tp = 2},
+        {.blocks = WEIGHTS_INT4, .P = 2, .family = "gpt2"},
+        {.blocks = WEIGHTS_INT8, .dp = 2, .family = "mixtral", .saves = 3, .offload = 1},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct way w = ways[i];
+        w.zero = 3, w.max_norm = 0.5;
+        synth.vocab = w.family ? 250 : 61;
+        check_sharded(&w);
+    }
+    synth.vocab = 61;
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 #ifdef SEQD_MUTANTS
@@ -279,6 +324,7 @@ int main(void)
     RUN(test_families);
     RUN(test_windows);
     RUN(test_blocks);
+    RUN(test_sharded_blocks);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants);
 #endif

@@ -506,7 +506,7 @@ static void test_talk(void)
     o->spec.data.seq_len = 8192;
     if (job_runs(o)) CHECK_MSG(number(g.result, "bytes") == 14 + 6, "%s", g.result);
     free(o);
-    /* a turn of the prompt is not learnt, and may say so */
+    /* a turn of the prompt is not learnt, and may have such a member */
     o = chat_job(JOB_TRAIN, "talk-weight", "chat",
                  "{\"prompt\":[{\"role\":\"assistant\",\"weight\":0,\"content\":\"a\"},"
                  "{\"role\":\"user\",\"content\":\"on\"}],\"completion\":[{\"role\":\"assistant\","

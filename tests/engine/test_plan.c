@@ -595,7 +595,7 @@ static void check_zero_memory(int group)
             const struct plan p = make(0);
             const int64_t all = p.n_params * 4, act = precision ? 2 : 4;
             const int64_t shard = zero ? p.shards.shard_max * 4 : all;
-            const int64_t window = zero_window(&p.shards);
+            const int64_t window = zero_window(&p.shards) / act;
             check_layout(&p);
             CHECK(p.n_ranks == 4 && p.sp == 2 && p.dp == 2 && p.zero == zero && !p.fused);
             CHECK(p.micro_batches == 1 && shard >= all / G);

@@ -405,7 +405,7 @@ static void test_weights(void)
         int next = 0;
         for (int b = 0; b < m.n_layers + 2; b++) check_bucket(&m, b, &end, &next);
         CHECK(end == param_count(&m) && next == param_tensors(&m));
-        zero_init(&z, &m, 3, 1);
+        zero_init(&z, &m, 3, 1, 4);
         for (int b = 0; b < m.n_layers + 2; b++)
             CHECK(zero_begin(&z, b) == param_section(&m, b) &&
                   zero_bucket(&z, zero_begin(&z, b)) == b &&

@@ -275,6 +275,94 @@ static void test_scattered(void)
         }
 }
 
+/* ---- shards ---------------------------------------------------------------------------------- */
+
+struct sharded {
+    struct job_spec spec;
+    char *bytes; /* the weights of the whole model, as a rank with all of them stores them */
+    int n_equal; /* the number of buckets whose bytes are these, on all ranks */
+};
+
+/* Compares the buckets of a rank with x->bytes. If each rank has the whole model, rank 0 sets
+ * x->bytes instead. */
+static int compare_buckets(struct sharded *x, struct model *m, int rank, struct err *e)
+{
+    const struct zero *z = &m->plan->shards;
+    for (int b = 0; b < zero_buckets(z); b++) {
+        if (model_fetch(m, b, e)) return -1;
+        char *const want = x->bytes + zero_size_before(z, b);
+        const size_t size = (size_t)z->size[zero_kind(z, b)];
+        if (m->fetched)
+            __atomic_fetch_add(&x->n_equal, !memcmp(stored_section(m, b), want, size),
+                               __ATOMIC_RELAXED);
+        else if (rank == 0)
+            memcpy(want, stored_section(m, b), size);
+    }
+    return 0;
+}
+
+static void sharded_body(struct ranks *g, int rank, void *arg)
+{
+    struct sharded *x = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct sharded_state h;
+    struct hf_requant twice = {0};
+    struct err e = {0};
+    int rc = tiny_open(t, &x->spec, g, rank, &e);
+    if (!rc) {
+        memset(t->model.params, 0x7f, (size_t)t->plan.item[PLAN_PARAMS].size);
+        sharded_init(&h, &x->spec, &t->model, rank);
+        rc = rank ? scatter_serve(&h, &e)
+                  : scatter_model(&h, path, &t->model.shape, &twice, &e) || scatter_end(&h, &e);
+    }
+    if (!rc) rc = compare_buckets(x, &t->model, rank, &e);
+    if (rc) ranks_fail(g, rank, &e);
+    tiny_close(t);
+    free(t);
+}
+
+/* Checks that ranks with shards of a base in blocks (zero 3) together have the bytes of a rank with
+ * the whole base. The blocks of the file are kept, or are quantised again. */
+static void check_shards(int model, int type, enum weights_id weights, int ranks)
+{
+    static struct sharded x;
+    static struct plan p;
+    struct err e = {0};
+    x = (struct sharded){.spec = spec_of(model, weights, 1)};
+    struct job_spec *s = &x.spec;
+    free(gguf_make_model(&gguf_models[model], &s->model.shape, types[type].type, path));
+    s->kind = JOB_TRAIN;
+    s->data.n_train = 1;
+    s->data.train[0].path = tiny_text(s, "text");
+    s->data.train[0].format = DATA_LLMC; /* ids */
+    s->input.prompt = 0;
+    s->sampling.max_tokens = 1;
+    s->adapter.type = ADAPTER_LORA;
+    s->train.steps = 1;
+    for (int zero = 0; zero <= 3; zero += 3) {
+        struct ranks g;
+        s->resources.ranks = s->parallel.dp = ranks;
+        s->train.global_batch = ranks;
+        s->parallel.zero = zero;
+        CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
+        CHECK_MSG(!plan_make(s, 0, &p, &e), "%s", e.text);
+        if (!zero) x.bytes = malloc((size_t)zero_size(&p.shards));
+        ranks_open(&g, ranks, p.segment_size, NULL);
+        ranks_run(&g, sharded_body, &x);
+        ranks_check(&g);
+        ranks_close(&g);
+    }
+    CHECK_MSG(x.n_equal == ranks * zero_buckets(&p.shards), "%d", x.n_equal);
+    free(x.bytes);
+}
+
+static void test_sharded(void)
+{
+    for (int i = 0; i < GGUF_MODELS; i++)
+        for (int type = 0; type < 3; type++)
+            check_shards(i, type, type ? WEIGHTS_INT4 : WEIGHTS_INT8, 2 + (i + type) % 2);
+}
+
 /* ---- quantised again ------------------------------------------------------------------------- */
 
 /* Checks tensors whose blocks in the file have a different format than the weight. The job must
@@ -380,6 +468,7 @@ int main(void)
     RUN(test_values);
     RUN(test_results);
     RUN(test_scattered);
+    RUN(test_sharded);
     RUN(test_again);
     RUN(test_damaged);
     RUN(test_past_fp16);

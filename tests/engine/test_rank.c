@@ -495,6 +495,56 @@ static void test_verify_blocks(void)
     }
 }
 
+/* Checks trainings of adapters whose base is in blocks, and sharded (zero 3) before or after a
+ * save. They must have the bits of a training in which each rank has the whole base. */
+static void test_train_blocks(void)
+{
+    char buf[256], dir[600], want[80] = "";
+    double loss[STEPS] = {0};
+    for (int i = 0; i < 6; i++) {
+        const int way = i % 3; /* 0: never sharded; 1: before the save; 2: after it */
+        snprintf(buf, sizeof buf, "train-blocks-%d", i);
+        struct order *o = make_order(JOB_TRAIN, 2, buf);
+        make_blocks(&o->spec.model.shape, dir);
+        o->spec.model.weights = i < 3 ? WEIGHTS_INT8 : WEIGHTS_INT4;
+        if (i < 3) set_model(o, dir);
+        o->spec.adapter.type = ADAPTER_LORA;
+        o->spec.checkpoint.every_steps = 0;
+        o->spec.train.global_batch = 1;
+        o->spec.parallel.zero = way == 1 ? 3 : 0;
+        o->spec.verify.first_step = way == 1;
+        check_order(o);
+        gang_start(&g, 2, o);
+        g.save_at_step = way ? 2 : 0;
+        gang_run(&g);
+        for (int k = 0; k < g.n_steps; k++)
+            CHECK(g.step[k].ledger_ok && g.step[k].memory_high == g.step[k].memory_planned);
+        if (way == 1) {
+            const struct gang_event *ev = gang_event(&g, EV_VERIFIED, 0);
+            CHECK(ev && number(ev->json, "loss_rel") <= number(ev->json, "allowed_loss_rel"));
+        }
+        for (int k = 0; way == 0 && k < g.n_steps; k++) loss[k] = g.step[k].loss;
+        if (way) {
+            CHECK_MSG(g.n_fails == 0 && g.n_checkpoints == 1 && !*g.result, "%s", g.fail.text);
+            o->spec.parallel.zero = way == 2 ? 3 : 1;
+            o->spec.verify.first_step = 0;
+            o->args.epoch = 2;
+            run(&g, o);
+            CHECK(g.n_steps > 0);
+        }
+        CHECK_MSG(all_ok(&g), "%d: %s", i, g.fail.text);
+        for (int k = 0; k < g.n_steps; k++)
+            CHECK_MSG(g.step[k].loss == loss[g.step[k].step - 1], "%d: step %d: %.17g", i, k,
+                      g.step[k].loss);
+        text(g.result, "weights_sha256", buf, sizeof buf);
+        if (way)
+            CHECK_STR(buf, want);
+        else
+            snprintf(want, sizeof want, "%.79s", buf);
+        free(o);
+    }
+}
+
 /* Checks a tolerance of zero, which two ranks cannot satisfy. The job must end with a RESULT and
  * an error. */
 static void test_verify_refuses(void)
@@ -1074,6 +1124,7 @@ int main(int argc, char **argv)
     RUN(test_generate);
     RUN(test_verify);
     RUN(test_verify_blocks);
+    RUN(test_train_blocks);
     RUN(test_verify_refuses);
     RUN(test_bad_input);
     RUN(test_resume_of_another);

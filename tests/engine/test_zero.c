@@ -88,7 +88,7 @@ static void test_units(void)
     for (int s = 0; s < N_SHAPES; s++) {
         struct zero z;
         int64_t units = 0;
-        zero_init(&z, &shapes[s], 4, 1);
+        zero_init(&z, &shapes[s], 4, 1, 4);
         CHECK(zero_buckets(&z) == shapes[s].n_layers + 2);
         for (int b = 0; b < zero_buckets(&z); b += s == 3 && b > 1 && b < 80 ? 39 : 1)
             check_units(&shapes[s], &z, b);
@@ -174,7 +174,7 @@ static void test_ranges(void)
     for (int s = 0; s < N_SHAPES; s++)
         for (int W = 1; W <= JOB_MAX_RANKS; W = W < 9 ? W + 1 : W * 2) {
             struct zero z;
-            zero_init(&z, &shapes[s], W, 1);
+            zero_init(&z, &shapes[s], W, 1, 4);
             check_ranges(&shapes[s], &z);
             check_borders(&shapes[s], &z, 0);
             check_borders(&shapes[s], &z, 1);
@@ -189,13 +189,13 @@ static void test_ranges(void)
 static void test_window(void)
 {
     struct zero z;
-    zero_init(&z, &shapes[0], 2, 1);
-    CHECK(zero_window(&z) == zero_len(&z, 1)); /* This is 64 x (64 + 32 + 64 + 480) + 128. */
+    zero_init(&z, &shapes[0], 2, 1, 4);
+    CHECK(zero_window(&z) == 4 * zero_len(&z, 1)); /* This is 64 x (64 + 32 + 64 + 480) + 128. */
     CHECK(zero_len(&z, 1) == 64 * 640 + 128 && zero_window_at(&z, 4) == 0);
     /* the head is tied, so the embedding and the norm are needed at the same time */
-    zero_init(&z, &shapes[1], 2, 1);
-    CHECK(zero_window_at(&z, 2) == 61 * 24 + 8 && zero_window_at(&z, 0) == 0);
-    CHECK(zero_window(&z) >= zero_window_at(&z, 2) + 24);
+    zero_init(&z, &shapes[1], 2, 1, 4);
+    CHECK(zero_window_at(&z, 2) == 4 * (61 * 24 + 8) && zero_window_at(&z, 0) == 0);
+    CHECK(zero_window(&z) >= zero_window_at(&z, 2) + 4 * 24);
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */

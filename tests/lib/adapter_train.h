@@ -37,6 +37,11 @@ static inline void set_spec(struct job_spec *s, const struct way *w)
         CHECK_MSG(!config_read_dir(dir, &s->model.shape, &e), "%s", e.text);
     }
     if (w->blocks) s->model.shape.ffn_width = 64; /* rows of 64 values are blocks */
+    if (w->blocks && (w->family || w->tp > 1)) {
+        struct model_shape *m = &s->model.shape;
+        m->n_kv_heads = m->n_kv_heads == m->n_heads ? 4 : 2;
+        m->width = 64, m->n_heads = 4, m->head_dim = 16;
+    }
     s->model.shape.quant = s->model.weights = w->blocks;
     s->model.shape.tied = w->family ? s->model.shape.tied : w->tied;
     s->train.steps = STEPS;

@@ -189,7 +189,9 @@ check "about the same loss as of numbers" awk -v a="$(end_of "$in_blocks")" -v b
 cut=$(ways --set parallel.sp=1 --set parallel.tp=2 --set parallel.zero=0 --set verify.first_step=false)
 succeeds "of a base in blocks that ranks share" "$cut"
 check "the same loss" awk -v a="$(end_of "$cut")" -v b="$(end_of "$in_blocks")" 'BEGIN { d = a / b - 1; exit !(d * d < 1e-8) }'
-refuse "blocks under zero 3" 1 'parallel.zero 2 or less' seqctl submit adapt.json --set model.weights=int8
+shards=$(ways)
+succeeds "of a base in blocks in shards, proven" "$shards"
+same "with the same loss" "$(end_of "$shards")" "$(end_of "$in_blocks")"
 refuse "blocks are not trained" 1 'set adapter.type' seqctl submit base.json --set model.weights=int8
 
 # ---- merged --------------------------------------------------------------------------------------

@@ -57,9 +57,8 @@ static void place_items(struct base *b, void *params)
     const int64_t T = p->T;
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
-    const int64_t act = dtype_size(m->dtype);
-    m->params = params ? params : take(b, PLAN_PARAMS, 1, plan_weights_size(&m->shape, p), NULL);
-    m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, plan_weights_size(p), NULL);
+    m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards), NULL);
     m->grad = take(b, PLAN_GRAD, 1, (p->n_grad + p->grad_skip) * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
     m->all_lo = take(b, PLAN_LO_ALL, p->slots, 8 * p->ulysses * T, NULL);
@@ -177,20 +176,21 @@ int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e)
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
-/* Returns the index of element `offset` of the flat layout in the window that has the element's
+/* Returns the address of element `offset` of the flat layout in the window that has the element's
  * bucket. */
-static int64_t in_window(const struct model *m, int64_t offset)
+static char *in_window(const struct model *m, int64_t offset)
 {
     const struct zero *z = &m->plan->shards;
     const int b = zero_bucket(z, offset);
-    return zero_window_at(z, b) + offset - zero_begin(z, b);
+    return (char *)m->fetched + zero_window_at(z, b) +
+           (offset - zero_begin(z, b)) * dtype_size(m->dtype);
 }
 
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols)
 {
-    char *base = m->fetched ? m->fetched : m->params;
-    offset = m->fetched ? in_window(m, offset) : zero_local(&m->plan->shards, offset);
-    return tensor_of(m->dtype, base + offset * dtype_size(m->dtype), rows, cols, cols);
+    const int64_t at = m->fetched ? 0 : zero_local(&m->plan->shards, offset);
+    char *data = m->fetched ? in_window(m, offset) : (char *)m->params + at * dtype_size(m->dtype);
+    return tensor_of(m->dtype, data, rows, cols, cols);
 }
 
 float *model_bucket_gradient(const struct model *m, int bucket)

@@ -109,7 +109,7 @@ struct model {
     int place;
     /* precision of the plan: the type of weights and of the values that kernels call act */
     enum dtype dtype;
-    /* [n_held] of dtype, or blocks (stored.h). With zero 3, it has only this rank's shard, which
+    /* weights of dtype, or blocks (stored.h). With zero 3, it has only this rank's shard, which
      * is read through model_weight. */
     void *params;
     void *fetched; /* with zero 3, a window of weights; NULL if params has all weights */

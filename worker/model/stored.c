@@ -9,6 +9,8 @@
 
 char *stored_section(const struct model *m, int b)
 {
+    if (m->shape.quant && m->fetched)
+        return (char *)m->fetched + zero_window_at(&m->plan->shards, b);
     if (m->shape.quant) return (char *)m->params + m->prog.places[b];
     return model_weight(m, m->prog.weights[b], 1, 1).data;
 }
@@ -44,8 +46,8 @@ static int weight_of(const struct program *p, int64_t in, int64_t *end)
     return at;
 }
 
-/* Returns the first run of elements [offset, offset + n). The rank must have their bucket. */
-static struct stored_run run_of(const struct model *m, int64_t offset, int64_t n)
+/* Returns the first run of elements [offset, offset + n) if this rank has their whole bucket. */
+static struct stored_run whole_run(const struct model *m, int64_t offset, int64_t n)
 {
     const int b = zero_bucket(&m->plan->shards, offset);
     const struct program *p = section_at(m, b).p;
@@ -57,6 +59,78 @@ static struct stored_run run_of(const struct model *m, int64_t offset, int64_t n
     const int64_t left = at < size ? size - at : end - in;
     return (struct stored_run){at < size ? w : (struct tensor){0}, at, left < n ? left : n};
 }
+
+/* ---- a shard --------------------------------------------------------------------------------- */
+
+/* Elements of a bucket that follow each other in a shard (zero 3). */
+struct stored_share {
+    struct zero_range r;
+    char *data;    /* address of the first of them */
+    int64_t place; /* byte of the section at which a rank with the whole section has it */
+};
+
+/* Returns this rank's share of the trained or of the frozen elements of bucket b. */
+static struct stored_share share_of(const struct model *m, int b, bool frozen)
+{
+    const struct zero *z = &m->plan->shards;
+    const int64_t begin = zero_begin(z, b), trained = zero_trained(z, b);
+    const struct zero_range own = zero_range(z, b, m->place);
+    if (!frozen)
+        return (struct stored_share){own, (char *)m->params + zero_held_at(z, b, m->place),
+                                     (own.begin - begin) * z->unit};
+    return (struct stored_share){zero_frozen_range(z, b, m->place),
+                                 (char *)m->params + zero_frozen_held_at(z, b, m->place),
+                                 trained * z->unit + z->frozen_at[zero_kind(z, b)][m->place]};
+}
+
+/* Returns the bytes of the first n elements of w. In blocks, they are whole panels. */
+static int64_t bytes_before(struct tensor w, int64_t n)
+{
+    if (dtype_quant(w.dtype)) return quant_size(dtype_format(w.dtype), n / w.cols, w.cols);
+    return n * dtype_size(w.dtype);
+}
+
+/* Returns the elements of weight i of bucket b that are in a share, as a tensor. The share has at
+ * least one of them. Sets *first to the index in the weight of the first of them. */
+static struct tensor part_of(const struct model *m, int b, int i, const struct stored_share *s,
+                             int64_t *first)
+{
+    const struct here h = section_at(m, b);
+    struct tensor w = stored_weight(m, b, i);
+    const int64_t begin = m->prog.weights[b] + h.p->weight[i].offset, size = w.rows * w.cols;
+    const int64_t end = s->r.end < begin + size ? s->r.end - begin : size;
+    *first = s->r.begin > begin ? s->r.begin - begin : 0;
+    w.data = s->data + h.s->weight_at[i] + bytes_before(w, *first) - s->place;
+    if (dtype_quant(w.dtype))
+        w.rows = (end - *first) / w.cols;
+    else
+        w.rows = 1, w.cols = w.ld = end - *first;
+    return w;
+}
+
+/* Returns the first run of elements [offset, offset + n) in this rank's shard. Elements of other
+ * shards are a run without data. */
+static struct stored_run shard_run(const struct model *m, int64_t offset, int64_t n)
+{
+    const struct stored_run r = whole_run(m, offset, n);
+    const int b = zero_bucket(&m->plan->shards, offset);
+    const int64_t in = offset - m->prog.weights[b];
+    const struct stored_share s = share_of(m, b, in >= zero_trained(&m->plan->shards, b));
+    int64_t end = offset + r.n, first, unused;
+    if (!r.w.data) return r;
+    if (offset >= s.r.end || end <= s.r.begin) return (struct stored_run){.n = r.n};
+    if (offset < s.r.begin) return (struct stored_run){.n = s.r.begin - offset};
+    if (end > s.r.end) end = s.r.end;
+    const struct tensor w = part_of(m, b, weight_of(section_at(m, b).p, in, &unused), &s, &first);
+    return (struct stored_run){w, r.at - first, end - offset};
+}
+
+static struct stored_run run_of(const struct model *m, int64_t offset, int64_t n)
+{
+    return m->fetched ? shard_run(m, offset, n) : whole_run(m, offset, n);
+}
+
+/* ---- numbers and blocks ---------------------------------------------------------------------- */
 
 static char *address(const struct stored_run *r)
 {

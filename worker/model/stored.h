@@ -16,13 +16,15 @@ struct tensor stored_weight(const struct model *m, int b, int i);
  * contain these elements. With weights in blocks, a write must cover whole blocks of each weight.
  * On a device without memory of its own, several threads may write different parts at the same
  * time. A read returns the values with which products compute, and 0 for elements between
- * tensors. */
+ * tensors. With zero 3 only this rank's shard is written and read. Elements of other shards are
+ * left out by a write, and are 0 in a read. */
 void stored_put(struct model *m, int64_t offset, int64_t n, const float *x);
 void stored_get(const struct model *m, int64_t offset, int64_t n, float *out);
 /* Returns the format of elements [offset, offset + n) if this range consists of whole blocks of
  * one weight. Otherwise returns WEIGHTS_MODEL. This rank need not have the weight. */
 enum weights_id stored_blocks(const struct model *m, int64_t offset, int64_t n);
-/* Writes elements [offset, offset + n), which are whole blocks of one weight on this rank.
+/* Writes elements [offset, offset + n), which are whole blocks of one weight on this rank, and with
+ * zero 3 of its shard.
  * `blocks` has these blocks without gaps, in the order of quant_row. */
 void stored_put_blocks(struct model *m, int64_t offset, int64_t n, const uint8_t *blocks);
 /* Do the same as the functions above, with the signatures of struct hf_sink and struct hf_flat.

@@ -48,9 +48,6 @@ int rules_weights(struct job_spec *s, struct err *e)
     if (s->kind == JOB_TRAIN && s->verify.first_step && (s->parallel.tp > 1 || s->parallel.pp > 1))
         return refuse(s, "with parallel.tp or parallel.pp has no whole model to compare with",
                       "leave out verify.first_step, and prove it by a job of kind verify", e);
-    if ((s->kind == JOB_VERIFY || s->kind == JOB_TRAIN) && s->parallel.zero == 3)
-        return refuse(s, "is not cut into the shards of parallel.zero 3",
-                      "make parallel.zero 2 or less", e);
     if (!rules_known(s)) return 0;
     if (family_diffusion(&s->model.shape))
         return refuse(s, "is for models of text", "leave it out", e);

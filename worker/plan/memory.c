@@ -91,7 +91,6 @@ void plan_set_stage(struct plan *p, int stage)
     p->n_params = zero_held(z);
     p->n_trained = zero_grad_held(z);
     p->n_shard = p->zero ? z->shard_max : zero_grad_owned(z);
-    p->n_held = p->zero == 3 ? z->held_max : p->n_params;
     p->n_grad = gradient_size(p);
 }
 
@@ -102,20 +101,26 @@ static int64_t tied_sends(const struct plan *p)
     return trains(p) && p->shards.borrows && p->shards.tied_grads ? plan_tied_sends(p) : 0;
 }
 
+int64_t plan_weights_size(const struct plan *p)
+{
+    return p->zero == 3 ? zero_held_max(&p->shards) : zero_size(&p->shards);
+}
+
 static void put_parameters(struct placer *b, const struct memory_choice *c)
 {
     struct plan *p = b->p;
     const struct model_shape *m = b->m;
     int levels = 0;
     while ((1 << levels) < b->sh.n_sums) levels++;
-    zero_init(&p->shards, m, p->zero_group, plan_sum_ranks(p) / p->zero_group);
+    zero_init(&p->shards, m, p->zero_group, plan_sum_ranks(p) / p->zero_group,
+              precision_size(p->precision));
     plan_set_stage(p, p->pipe.at);
     p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p) : 0;
-    const int64_t flat = placer_times(b, p->n_shard, 4), act = precision_size(p->precision);
+    const int64_t flat = placer_times(b, p->n_shard, 4);
     /* checks only for overflow; weights in blocks need less memory */
-    placer_times(b, p->n_held, act);
-    const int64_t params = b->overflow ? 0 : plan_weights_size(m, p);
-    const int64_t window = placer_times(b, zero_window(&p->shards), act);
+    placer_times(b, p->n_params, p->shards.unit);
+    const int64_t params = b->overflow ? 0 : plan_weights_size(p);
+    const int64_t window = zero_window(&p->shards);
     const bool trained = p->kind == JOB_TRAIN, here = trained && !p->offload.optimizer,
                master = here && p->precision != PRECISION_FP32,
                acc = p->offload.optimizer ? false

@@ -209,18 +209,6 @@ int param_list(const struct model_shape *m, struct param *out, int max)
     return n;
 }
 
-int64_t plan_weights_size(const struct model_shape *m, const struct plan *p)
-{
-    const int64_t unit = precision_size(p->precision);
-    int64_t size = 0;
-    if (!m->quant) return p->n_held * unit;
-    struct family *f = family_new(m);
-    for (int b = 0; b < m->n_layers + 2; b++)
-        if (zero_holds(&p->shards, b)) size += store_places(section(f, m, b), unit, NULL);
-    family_free(f);
-    return size;
-}
-
 /* Returns the bytes of a section in which numbers that are not in blocks have `unit` bytes.
  * Returns -1 if the weight of a product cannot be stored in blocks. */
 static int64_t blocks_of(const struct program *p, int64_t unit)

@@ -61,8 +61,8 @@ static inline int64_t precision_size(enum precision_id p)
  * and L the number of layers. Elements are float32 unless the comment gives another type; act
  * means the plan's precision. */
 enum plan_id {
-    PLAN_PARAMS,  /* [n_held] act, or blocks: plan_weights_size() bytes */
-    PLAN_FETCHED, /* [window] act; zero 3: the weights of the bucket that is in use */
+    PLAN_PARAMS,  /* weights in act or in blocks: plan_weights_size() bytes */
+    PLAN_FETCHED, /* zero_window() bytes; zero 3: the weights of the bucket that is in use */
     PLAN_GRAD,    /* [n_grad + grad_skip], or [window] if by_bucket is set; for train and verify */
     /* [n_shard]. Used under "ranks" if there is more than one micro-batch. Also used if by_bucket
      * is set and fused is not set. */
@@ -346,9 +346,6 @@ struct plan {
     /* Number of elements that have gradients, which are those of trained tensors. A borrowed
      * embedding counts if this stage sums the embedding's gradient. */
     int64_t n_trained;
-    /* Number of elements. With zero 3, elements of the largest shard and of borrowed weights;
-     * otherwise n_params. */
-    int64_t n_held;
     /* elements between bucket 0 and the layers (lent.h); 0 if there is no gap */
     int64_t grad_skip;
     /* Number of elements of PLAN_GRAD. It is n_trained, plus the embedding's own sum if it is tied
@@ -454,10 +451,10 @@ struct sections {
     struct section in, out, layer[FAMILY_KINDS];
 };
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
-/* Returns the bytes of the weights that a rank has. Usually these are n_held elements. If weights
- * are stored in blocks (model_shape.quant), they are all sections of the rank's stage, one after
- * another; a borrowed table comes last. */
-int64_t plan_weights_size(const struct model_shape *m, const struct plan *p);
+/* Returns the bytes of the weights that a rank has. They are all sections of the rank's stage, one
+ * after another; a borrowed table comes last. With zero 3 they are the largest shard of these
+ * sections. */
+int64_t plan_weights_size(const struct plan *p);
 /* Returns the bytes of a whole model's weights if the weights of products are stored in blocks and
  * all other weights in 16 bits. Returns 0 if the weight of some product cannot be stored in
  * blocks. */

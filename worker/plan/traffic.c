@@ -54,15 +54,6 @@ static void count_owners(const struct zero *z, int rank, int64_t n, int64_t time
     volume_add(out, volume_all_gather(of.n, g, cut, 4), times);
 }
 
-/* Counts n exchanges, each of which gathers the frozen elements of a bucket of kind k. */
-static void count_frozen(const struct zero *z, enum zero_kind k, int w, int64_t size, int64_t n,
-                         struct comm_count *out)
-{
-    int64_t cut[JOB_MAX_RANKS + 1];
-    zero_frozen_cut(z, k, cut);
-    volume_add(out, volume_all_gather(z->W, w, cut, size), n);
-}
-
 static void count_sweep(const struct plan *p, int rank, const struct traffic_sweep *s,
                         struct comm_count *out)
 {
@@ -72,7 +63,7 @@ static void count_sweep(const struct plan *p, int rank, const struct traffic_swe
         const bool not_ours = !s->whole && k == ZERO_EMBED && z->borrows && !z->tied_grads;
         const int64_t n = s->times[k] * (z->n_of[k] - not_ours);
         if (!n) continue;
-        if (s->whole) count_frozen(z, (enum zero_kind)k, w, s->size, n, out);
+        if (s->whole) volume_add(out, volume_all_gather(z->W, w, z->frozen_at[k], 1), n);
         volume_add(out,
                    s->scatter ? volume_reduce_scatter(z->W, w, z->cut[k])
                               : volume_all_gather(z->W, w, z->cut[k], s->size),

@@ -106,62 +106,83 @@ struct zero_range zero_range(const struct zero *z, int b, int w)
     return (struct zero_range){begin + cut[w], begin + cut[w + 1]};
 }
 
-void zero_frozen_cut(const struct zero *z, enum zero_kind k, int64_t *cut)
-{
-    const int64_t n = (z->len[k] - z->trained[k]) /
-                      PROG_ALIGN; /* both sizes are multiples of PROG_ALIGN */
-    for (int w = 0; w <= z->W; w++) cut[w] = share(n, w, z->W) * PROG_ALIGN;
-}
-
 struct zero_range zero_frozen_range(const struct zero *z, int b, int w)
 {
-    int64_t cut[JOB_MAX_RANKS + 1];
+    const int64_t *cut = z->frozen[zero_kind(z, b)];
     const int64_t begin = zero_begin(z, b) + zero_trained(z, b);
-    zero_frozen_cut(z, zero_kind(z, b), cut);
     return (struct zero_range){begin + cut[w], begin + cut[w + 1]};
 }
 
-/* Returns how many elements a shard has for rank w's part of a bucket of kind k. If `frozen` is
- * set, the shard has weights, and the part includes the frozen elements. */
-static int64_t room_of(const struct zero *z, enum zero_kind k, int w, bool frozen)
+/* Returns how many elements a shard has for rank w's trained part of a bucket of kind k. */
+static int64_t room_of(const struct zero *z, int k, int w)
 {
-    const int64_t room = mem_round(z->cut[k][w + 1] - z->cut[k][w], PROG_ALIGN);
-    int64_t cut[JOB_MAX_RANKS + 1];
-    if (!frozen || z->len[k] == z->trained[k]) return room;
-    zero_frozen_cut(z, k, cut);
-    return room + cut[w + 1] - cut[w];
+    return mem_round(z->cut[k][w + 1] - z->cut[k][w], PROG_ALIGN);
 }
 
-/* Returns the start of rank w's part of bucket b in a shard. `frozen` has the same meaning as in
- * room_of. */
-static int64_t place_of(const struct zero *z, int b, int w, bool frozen)
+/* Returns the bytes that a shard of weights has for rank w's part of a bucket of kind k. */
+static int64_t held_room(const struct zero *z, int k, int w)
 {
-    int64_t room[ZERO_KIND_N];
-    for (int k = 0; k < ZERO_KIND_N; k++) room[k] = room_of(z, (enum zero_kind)k, w, frozen);
+    return room_of(z, k, w) * z->unit + z->frozen_at[k][w + 1] - z->frozen_at[k][w];
+}
+
+/* Returns the start of bucket b in a shard that has room[k] for each bucket of kind k. */
+static int64_t place_of(const struct zero *z, const int64_t room[ZERO_KIND_N], int b)
+{
     const int64_t own = sum_before(z, room, z->first);
     return sum_before(z, room, b == 0 && z->borrows ? z->end : b) - own;
 }
 
 int64_t zero_at(const struct zero *z, int b, int w)
 {
-    return place_of(z, b, w, false);
+    int64_t room[ZERO_KIND_N];
+    for (int k = 0; k < ZERO_KIND_N; k++) room[k] = room_of(z, k, w);
+    return place_of(z, room, b);
 }
 
 int64_t zero_held_at(const struct zero *z, int b, int w)
 {
-    return place_of(z, b, w, true);
+    int64_t room[ZERO_KIND_N];
+    for (int k = 0; k < ZERO_KIND_N; k++) room[k] = held_room(z, k, w);
+    return place_of(z, room, b);
+}
+
+int64_t zero_frozen_held_at(const struct zero *z, int b, int w)
+{
+    return zero_held_at(z, b, w) + room_of(z, zero_kind(z, b), w) * z->unit;
+}
+
+int64_t zero_held_max(const struct zero *z)
+{
+    int64_t most = 0;
+    for (int w = 0; w < z->W; w++) {
+        const int64_t lent = z->borrows ? held_room(z, ZERO_EMBED, w) : 0;
+        const int64_t held = zero_held_at(z, z->end, w) + lent;
+        if (held > most) most = held;
+    }
+    return most;
+}
+
+int64_t zero_size_before(const struct zero *z, int b)
+{
+    return sum_before(z, z->size, b);
+}
+
+int64_t zero_size(const struct zero *z)
+{
+    const int64_t lent = z->borrows ? z->size[ZERO_EMBED] : 0;
+    return zero_size_before(z, z->end) - zero_size_before(z, z->first) + lent;
 }
 
 int64_t zero_window_at(const struct zero *z, int b)
 {
-    return z->tied && b == z->n_layers + 1 ? z->len[ZERO_EMBED] : 0;
+    return z->tied && b == z->n_layers + 1 ? z->size[ZERO_EMBED] : 0;
 }
 
 int64_t zero_window(const struct zero *z)
 {
-    int64_t n = z->n_of[ZERO_HEAD] ? z->len[ZERO_HEAD] + (z->tied ? z->len[ZERO_EMBED] : 0) : 0;
+    int64_t n = z->n_of[ZERO_HEAD] ? z->size[ZERO_HEAD] + (z->tied ? z->size[ZERO_EMBED] : 0) : 0;
     for (int k = 0; k < ZERO_KIND_N; k++)
-        if (z->n_of[k] && z->len[k] > n) n = z->len[k];
+        if (z->n_of[k] && z->size[k] > n) n = z->size[k];
     return n;
 }
 
@@ -324,7 +345,16 @@ static int first_of(const struct zero *z, enum zero_kind k)
     return -1;
 }
 
-void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
+/* Sets the sizes of buckets of kind k, whose program is p. */
+static void measure(struct zero *z, int k, const struct program *p)
+{
+    z->len[k] = p->weights_size;
+    z->trained[k] = p->trained_size;
+    z->size[k] = store_places(p, z->unit, NULL);
+    zero_frozen_cut(z, (enum zero_kind)k, p);
+}
+
+void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups, int64_t unit)
 {
     struct family *f = family_new(m);
     assert(W >= 1 && n_groups >= 1 && W * n_groups <= JOB_MAX_RANKS);
@@ -333,16 +363,14 @@ void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
                        .n_groups = n_groups,
                        .n_layers = m->n_layers,
                        .tied = m->tied,
+                       .unit = unit,
                        .tied_grads = m->tied && prog_learns(&f->out, PROG_TIED, 1),
                        .back_from = m->freeze.n_kinds ? m->freeze.first : 0,
                        .n_kinds = f->n_kinds};
     for (int l = 0; l < m->n_layers; l++) z->layer[l] = (uint8_t)family_layer_kind(m, l);
-    z->len[ZERO_EMBED] = f->in.weights_size;
-    z->len[ZERO_HEAD] = f->out.weights_size;
-    for (int k = 0; k < f->n_kinds; k++) z->len[ZERO_LAYER + k] = f->layer[k].weights_size;
-    z->trained[ZERO_EMBED] = f->in.trained_size;
-    z->trained[ZERO_HEAD] = f->out.trained_size;
-    for (int k = 0; k < f->n_kinds; k++) z->trained[ZERO_LAYER + k] = f->layer[k].trained_size;
+    measure(z, ZERO_EMBED, &f->in);
+    measure(z, ZERO_HEAD, &f->out);
+    for (int k = 0; k < f->n_kinds; k++) measure(z, ZERO_LAYER + k, &f->layer[k]);
     for (int b = 0; b < zero_buckets(z); b++) z->n_all[zero_kind(z, b)]++;
     for (int k = 0; k < ZERO_KIND_N; k++)
         if (z->n_all[k]) cut_bucket(z, m, first_of(z, (enum zero_kind)k));
@@ -355,14 +383,12 @@ void zero_set_stage(struct zero *z, int first, int end)
     z->first = first;
     z->end = end;
     z->borrows = z->tied && first > 0 && end == zero_buckets(z);
-    z->shard_max = z->held_max = 0;
+    z->shard_max = 0;
     for (int k = 0; k < ZERO_KIND_N; k++) z->n_of[k] = 0;
     for (int b = first; b < end; b++) z->n_of[zero_kind(z, b)]++;
     z->n_of[ZERO_EMBED] += z->borrows;
     for (int w = 0; w < z->W; w++) {
-        const int64_t n = zero_at(z, z->end, w), held = zero_held_at(z, z->end, w);
-        const int64_t lent = z->borrows ? room_of(z, ZERO_EMBED, w, true) : 0;
+        const int64_t n = zero_at(z, z->end, w);
         if (n > z->shard_max) z->shard_max = n;
-        if (held + lent > z->held_max) z->held_max = held + lent;
     }
 }

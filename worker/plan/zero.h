@@ -15,7 +15,9 @@
  * follow, which train.freeze leaves unchanged. The rule above divides only the trained part,
  * because only trained tensors have gradients and state. The gradient of a bucket has the layout
  * of its trained part. Under zero 3 the frozen part is divided into equal shares. A rank's part of
- * the weights then has its trained elements, followed by its frozen elements.
+ * the weights then has its trained elements, followed by its frozen elements. If weights are in
+ * blocks (model.weights), shares are as equal as whole panels allow (zero_frozen.c), so that a
+ * share is both one range of elements and one range of bytes.
  *
  * Ranks may be in groups of W consecutive ranks (parallel.zero_group). Each group has all shards,
  * so rank g W + w owns the same parts as rank w. Gradients are summed within each group. Then each
@@ -83,15 +85,21 @@ struct zero {
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
     int64_t shard_max;    /* number of trained elements of the largest shard */
-    /* number of elements of the largest shard of weights, including borrowed ones */
-    int64_t held_max;
+    int64_t unit;         /* bytes of a weight that is not in blocks */
+    /* bytes in which a whole bucket of each kind is stored (store_places) */
+    int64_t size[ZERO_KIND_N];
     /* Rank w owns elements [cut[w], cut[w + 1]) of a bucket. In units, this range is [unit_cut[w],
      * unit_cut[w + 1]). Both are counted from the start of the bucket. */
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
+    /* Under zero 3 rank w has frozen elements [frozen[w], frozen[w + 1]) of a bucket, counted from
+     * the first frozen element. They are stored in bytes [frozen_at[w], frozen_at[w + 1]), counted
+     * from the end of the bucket's trained part. */
+    int64_t frozen[ZERO_KIND_N][JOB_MAX_RANKS + 1], frozen_at[ZERO_KIND_N][JOB_MAX_RANKS + 1];
 };
 
-/* Sets *z for a single stage, which has all buckets. */
-void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups);
+/* Sets *z for a single stage, which has all buckets. A weight that is not in blocks has `unit`
+ * bytes. */
+void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups, int64_t unit);
 /* Makes *z describe a stage of a pipeline that has buckets [first, end). */
 void zero_set_stage(struct zero *z, int first, int end);
 
@@ -177,22 +185,29 @@ struct zero_range {
 };
 /* Returns the range of trained elements of bucket b that rank w owns. */
 struct zero_range zero_range(const struct zero *z, int b, int w);
-/* zero_frozen_range returns the range of frozen elements of bucket b that rank w has under zero 3.
- * zero_frozen_cut sets cut[0 .. W] to the borders between the ranks' ranges, counted from the
- * first frozen element of a bucket of kind k. */
+/* Returns the range of frozen elements of bucket b that rank w has under zero 3. */
 struct zero_range zero_frozen_range(const struct zero *z, int b, int w);
-void zero_frozen_cut(const struct zero *z, enum zero_kind k, int64_t *cut);
-/* Both functions return the start of rank w's part of bucket b in the rank's shard, in elements.
- * Every part starts at a multiple of 16. If b is z->end, they return the size of the shard.
- * zero_at is for a shard of trained elements only. zero_held_at is for the shard of weights under
- * zero 3. There each part has its trained elements first, and its frozen elements begin at the
- * next multiple of 16. */
+/* Divides the frozen part of a bucket of kind k among the ranks. p is the bucket's program. Sets
+ * z->frozen[k] and z->frozen_at[k], and reads only the members of *z before them. */
+void zero_frozen_cut(struct zero *z, enum zero_kind k, const struct program *p);
+/* Returns the start of rank w's part of bucket b in a shard of trained elements, in elements. It is
+ * a multiple of 16. If b is z->end, returns the size of the shard. */
 int64_t zero_at(const struct zero *z, int b, int w);
+/* These functions count bytes of weights. zero_held_at is the same as zero_at for rank w's shard of
+ * weights under zero 3. There each part has its trained elements first. zero_frozen_held_at
+ * returns the start of its frozen elements, which is a multiple of 16 units. zero_held_max returns
+ * the size of the largest shard, including borrowed weights. zero_size returns the size of all
+ * buckets that the stage owns or borrows, and zero_size_before the size of the model's buckets
+ * before b. */
 int64_t zero_held_at(const struct zero *z, int b, int w);
+int64_t zero_frozen_held_at(const struct zero *z, int b, int w);
+int64_t zero_held_max(const struct zero *z);
+int64_t zero_size(const struct zero *z);
+int64_t zero_size_before(const struct zero *z, int b);
 
-/* zero_window returns the number of elements of a window of weights. zero_window_at returns the
- * start of bucket b in this window. zero_grad_window and zero_grad_window_at return these two
- * values for a window of gradients. */
+/* zero_window returns the bytes of a window of weights. zero_window_at returns the byte at which
+ * bucket b begins in this window. zero_grad_window and zero_grad_window_at return these two values
+ * for a window of gradients, in elements. */
 int64_t zero_window(const struct zero *z);
 int64_t zero_window_at(const struct zero *z, int b);
 int64_t zero_grad_window(const struct zero *z);

@@ -292,8 +292,8 @@ static int load_whole(struct run *r, struct model *m, bool random, struct err *e
     int64_t loaded = 1; /* the other ranks wait for this word before the transfer, because
                          * reading may take longer than the time limit for a transfer */
     if (share(r, m, &loaded, sizeof loaded, e)) return -1;
-    return comm_broadcast_tensor(r->comm, PURPOSE_CONTROL, 0, m->params,
-                                 plan_weights_size(&m->shape, m->plan), m->bounce, e);
+    return comm_broadcast_tensor(r->comm, PURPOSE_CONTROL, 0, m->params, plan_weights_size(m->plan),
+                                 m->bounce, e);
 }
 
 int weights_load(struct run *r, struct model *m, struct err *e)

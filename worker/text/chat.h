@@ -50,9 +50,9 @@ int chat_render(const struct template *t, const char *json, int64_t size,
  * the template writes after a turn only if more follows, such as an end marker, is thus no part of
  * the turn. Only the turns of message `first` and later messages are looked for. Also fails with
  * ERR_INVALID if a turn cannot be found, if a content has parts that the template does not read
- * ("messages[i].content"), or if a message of the assistant has a member "train", "weight" or
- * "loss" that is false or 0, since its turn is not left out. Fails with ERR_UNSUPPORTED if {%
- * generation %} is inside a macro, a filter or a set. */
+ * ("messages[i].content"), or if message `first` or a later one is of the assistant and
+ * has a member "train", "weight" or "loss" that is false or 0, since its turn is not left out.
+ * Fails with ERR_UNSUPPORTED if {% generation %} is inside a macro, a filter or a set. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
                       const struct chat_tokens *tokens, int64_t first, int64_t now_s,
                       struct template_output *o, struct err *e);

@@ -58,17 +58,15 @@ static void write_bucket(struct sharded_state *h, enum sharded_array which, int 
     if (h->master) host_copy_in(be, DT_F32, h->master + at, x, n);
 }
 
-/* Writes the weights of a range that this rank has. The first element of the range is element
- * `first` of model->params. */
-static void write_range(struct sharded_state *h, struct zero_range r, int64_t first, int64_t offset,
+/* Writes the weights of a range that this rank has. The first element of the range is stored at
+ * `to`. */
+static void write_range(struct sharded_state *h, struct zero_range all, char *to, int64_t offset,
                         int64_t n, const float *x)
 {
-    const int64_t at = first - r.begin;
-    r = meet(r, offset, n);
-    if (r.begin < r.end && h->model->shape.quant)
-        stored_put(h->model, r.begin, r.end - r.begin, x + (r.begin - offset));
-    else if (r.begin < r.end)
-        host_copy_in(h->model->be, h->model->dtype, sharded_params_of(h, at + r.begin),
+    const enum dtype dtype = h->model->dtype;
+    const struct zero_range r = meet(all, offset, n);
+    if (r.begin < r.end)
+        host_copy_in(h->model->be, dtype, to + (r.begin - all.begin) * dtype_size(dtype),
                      x + (r.begin - offset), r.end - r.begin);
 }
 
@@ -77,13 +75,15 @@ static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t
 {
     const struct zero *z = &h->plan->shards;
     const int64_t begin = zero_begin(z, b);
-    const struct zero_range all = {begin, begin + zero_len(z, b)};
-    if (h->plan->zero < 3) {
-        write_range(h, all, zero_local(z, begin), offset, n, x);
-        return;
+    const struct zero_range all = {begin, begin + zero_len(z, b)}, r = meet(all, offset, n);
+    if (h->model->shape.quant) {
+        stored_put(h->model, r.begin, r.end - r.begin, x + (r.begin - offset));
+    } else if (h->plan->zero < 3) {
+        write_range(h, all, sharded_trained_of(h, b, 0), offset, n, x);
+    } else {
+        write_range(h, sharded_own_range(h, b), sharded_own_params(h, b), offset, n, x);
+        write_range(h, sharded_frozen_range(h, b), sharded_frozen_params(h, b), offset, n, x);
     }
-    write_range(h, sharded_own_range(h, b), sharded_params_at(h, b), offset, n, x);
-    write_range(h, sharded_frozen_range(h, b), sharded_frozen_at(h, b), offset, n, x);
 }
 
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
@@ -108,8 +108,14 @@ enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, in
 void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n, const uint8_t *blocks)
 {
     const struct zero *z = &h->plan->shards;
-    assert(h->plan->zero != 3 && !h->plan->ema);
-    if (zero_holds(z, zero_bucket(z, offset))) stored_put_blocks(h->model, offset, n, blocks);
+    const int b = zero_bucket(z, offset);
+    struct zero_range r = {offset, offset + n};
+    assert(!h->plan->ema);
+    if (!zero_holds(z, b)) return;
+    if (h->plan->zero == 3) r = meet(sharded_frozen_range(h, b), offset, n);
+    if (r.begin < r.end)
+        stored_put_blocks(h->model, r.begin, r.end - r.begin,
+                          blocks + quant_row(sharded_blocks(h, offset, n), r.begin - offset));
 }
 
 static const float *held(const struct sharded_state *h, enum sharded_array which, int b)
@@ -140,7 +146,8 @@ static void read_frozen(const struct sharded_state *h, int b, int64_t offset, in
         stored_get(h->model, r.begin, r.end - r.begin, out + (r.begin - offset));
     else if (r.begin < r.end)
         host_copy_out(h->model->be, h->model->dtype,
-                      sharded_params_of(h, sharded_frozen_at(h, b) + r.begin - all.begin),
+                      sharded_frozen_params(h, b) +
+                          (r.begin - all.begin) * dtype_size(h->model->dtype),
                       out + (r.begin - offset), r.end - r.begin);
 }
 
@@ -191,7 +198,8 @@ static void random_away(struct sharded_state *h, int64_t seed, int b, enum away_
 void sharded_random(struct sharded_state *h, int64_t seed)
 {
     const struct zero *z = &h->plan->shards;
-    if (h->plan->zero != 3) model_random(h->model, seed);
+    const bool whole = h->plan->zero < 3 || h->model->shape.quant;
+    if (whole) model_random(h->model, seed);
     for (int b = 0; b < zero_buckets(z); b++) {
         if (!zero_holds(z, b)) continue;
         const struct zero_range r = sharded_own_range(h, b), rest = sharded_frozen_range(h, b);
@@ -202,9 +210,8 @@ void sharded_random(struct sharded_state *h, int64_t seed)
         if (own && h->ema) random_part(h, seed, r.begin, DT_F32, h->ema + at, len);
         if (own) random_away(h, seed, b, AWAY_MASTER);
         if (own) random_away(h, seed, b, AWAY_EMA);
-        if (h->plan->zero < 3) continue;
-        random_part(h, seed, r.begin, dtype, sharded_params_of(h, sharded_params_at(h, b)), len);
-        random_part(h, seed, rest.begin, dtype, sharded_params_of(h, sharded_frozen_at(h, b)),
-                    rest.end - rest.begin);
+        if (whole) continue;
+        random_part(h, seed, r.begin, dtype, sharded_own_params(h, b), len);
+        random_part(h, seed, rest.begin, dtype, sharded_frozen_params(h, b), rest.end - rest.begin);
     }
 }

@@ -2,7 +2,6 @@
 #include "worker/train/sharded_place.h"
 
 #include "api/core/assert.h"
-#include "api/core/mem.h"
 #include "api/core/mutant.h"
 #include "worker/model/stored.h"
 
@@ -34,38 +33,26 @@ int64_t sharded_own_at(const struct sharded_state *h, int b)
     return sharded_whole(h) ? zero_grad_local(z, b) : zero_at(z, b, h->model->place);
 }
 
-int64_t sharded_params_at(const struct sharded_state *h, int b)
-{
-    const struct zero *z = &h->plan->shards;
-    if (h->plan->zero == 3) return zero_held_at(z, b, h->model->place);
-    return zero_local(z, sharded_own_range(h, b).begin);
-}
-
-int64_t sharded_frozen_at(const struct sharded_state *h, int b)
-{
-    const struct zero_range own = sharded_own_range(h, b);
-    if (h->plan->zero < 3) return zero_local(&h->plan->shards, sharded_frozen_range(h, b).begin);
-    return sharded_params_at(h, b) + mem_round(own.end - own.begin, PROG_ALIGN);
-}
-
-char *sharded_params_of(const struct sharded_state *h, int64_t at)
-{
-    return (char *)h->model->params + at * dtype_size(h->model->dtype);
-}
-
 char *sharded_trained_of(const struct sharded_state *h, int b, int64_t index)
 {
-    const struct zero *z = &h->plan->shards;
-    if (h->model->shape.quant)
-        return stored_section(h->model, b) + index * dtype_size(h->model->dtype);
-    return sharded_params_of(h, zero_local(z, zero_begin(z, b)) + index);
+    assert(h->plan->zero < 3);
+    return stored_section(h->model, b) + index * dtype_size(h->model->dtype);
 }
 
 char *sharded_own_params(const struct sharded_state *h, int b)
 {
-    if (h->plan->zero == 3) return sharded_params_of(h, sharded_params_at(h, b));
-    return sharded_trained_of(h, b,
-                              sharded_own_range(h, b).begin - zero_begin(&h->plan->shards, b));
+    const struct zero *z = &h->plan->shards;
+    if (h->plan->zero == 3) return (char *)h->model->params + zero_held_at(z, b, h->model->place);
+    return sharded_trained_of(h, b, sharded_own_range(h, b).begin - zero_begin(z, b));
+}
+
+char *sharded_frozen_params(const struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    if (h->plan->zero == 3)
+        return (char *)h->model->params + zero_frozen_held_at(z, b, h->model->place);
+    assert(!h->model->shape.quant);
+    return sharded_trained_of(h, b, zero_trained(z, b));
 }
 
 const float *sharded_gradient_of(const struct sharded_state *h, int b)

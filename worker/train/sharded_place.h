@@ -13,18 +13,15 @@ struct zero_range sharded_own_range(const struct sharded_state *h, int b);
 struct zero_range sharded_frozen_range(const struct sharded_state *h, int b);
 /* Returns the index of this rank's part of bucket b in an array of n_shard elements. */
 int64_t sharded_own_at(const struct sharded_state *h, int b);
-/* Returns the index of this rank's part of bucket b in model->params. */
-int64_t sharded_params_at(const struct sharded_state *h, int b);
-/* Returns the index in model->params of the first frozen element of bucket b that this rank
- * has. */
-int64_t sharded_frozen_at(const struct sharded_state *h, int b);
-/* Returns the address of element `at` of model->params. */
-char *sharded_params_of(const struct sharded_state *h, int64_t at);
-/* Returns the address of trained element `index` of bucket b in model->params. With weights in
- * blocks the trained elements come first in the bucket, as numbers (store_places). */
+/* Returns the address of trained element `index` of bucket b in model->params, which has the whole
+ * bucket. With weights in blocks the trained elements come first in the bucket, as numbers
+ * (store_places). */
 char *sharded_trained_of(const struct sharded_state *h, int b, int64_t index);
 /* Returns the address of this rank's part of bucket b in model->params. */
 char *sharded_own_params(const struct sharded_state *h, int b);
+/* Returns the address in model->params of the first frozen element of bucket b that this rank has.
+ * With weights in blocks, it is an address only with zero 3. */
+char *sharded_frozen_params(const struct sharded_state *h, int b);
 /* Returns the address of the gradient of this rank's part of bucket b. */
 const float *sharded_gradient_of(const struct sharded_state *h, int b);
 /* Returns the arrays of this rank's part of bucket b. The pointers to moments that are offloaded

@@ -30,16 +30,14 @@ static int bucket_fetch(void *arg, int b, struct err *e)
     struct model *m = h->model;
     const struct zero *z = &h->plan->shards;
     const int64_t size = dtype_size(m->dtype), trained = zero_trained(z, b);
-    char *window = (char *)m->fetched + zero_window_at(z, b) * size;
-    int64_t cut[JOB_MAX_RANKS + 1];
+    char *window = (char *)m->fetched + zero_window_at(z, b);
     mark_place(h, b);
     if (comm_all_gather(m->group, PURPOSE_PARAM, sharded_own_params(h, b), window, cut_of(h, b),
                         size, m->bounce, e))
         return -1;
     if (zero_len(z, b) == trained) return 0;
-    zero_frozen_cut(z, zero_kind(z, b), cut);
-    return comm_all_gather(m->group, PURPOSE_PARAM, sharded_params_of(h, sharded_frozen_at(h, b)),
-                           window + trained * size, cut, size, m->bounce, e);
+    return comm_all_gather(m->group, PURPOSE_PARAM, sharded_frozen_params(h, b),
+                           window + trained * size, z->frozen_at[zero_kind(z, b)], 1, m->bounce, e);
 }
 
 /* Under zero 1 and 2, sends the updated parts to the whole group. */
@@ -163,8 +161,16 @@ static int move_part(struct sharded_state *h, const struct optim_part *x, bool o
     return 0;
 }
 
-/* Updates a part whose arrays are in the windows. */
-static void update_windows(struct sharded_state *h, struct optim_part *x,
+/* Begins an update of buckets [begin, end). */
+static void begin_update(struct sharded_state *h, int begin, int end)
+{
+    /* go_ahead takes the other window, because the last piece may still be leaving its own */
+    h->ahead = (struct sharded_ahead){.b = begin - 1, .end = end, .w = h->ahead.w ^ 1};
+    go_ahead(h);
+}
+
+/* Updates a part whose arrays are in windows. */
+static void update_windows(struct sharded_state *h, struct optim_part *x, float *const *w,
                            const struct optim_rate *r)
 {
     float *const *w = h->away.window;
@@ -244,8 +250,7 @@ static void decay_frozen(struct sharded_state *h, int b)
     const int64_t n = r.end - r.begin;
     if (!n || !mutant_on(MUTANT_FROZEN_MOVED) || h->plan->n_ranks == 1) return;
     assert(!h->model->shape.quant);
-    const struct tensor x = tensor_of(h->model->dtype,
-                                      sharded_params_of(h, sharded_frozen_at(h, b)), 1, n, n);
+    const struct tensor x = tensor_of(h->model->dtype, sharded_frozen_params(h, b), 1, n, n);
     h->model->be->ops->mix(h->model->be, &(struct mix_args){.a = x, .y = x, .alpha = 0.999F});
 }
 

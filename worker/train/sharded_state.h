@@ -118,7 +118,8 @@ void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t of
 enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, int64_t n);
 /* Writes weights [offset, offset + n) if this rank holds their bucket. sharded_blocks must have
  * returned a format of blocks for them, and `blocks` has consecutive blocks of that format
- * (quant_row). Do not call this with zero 3, master weights or a moving average. */
+ * (quant_row). With zero 3, writes those of them that are in this rank's shard. Do not call this
+ * with a moving average. */
 void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n,
                           const uint8_t *blocks);
 /* Reads elements [offset, offset + n) of a sharded array. Element offset + i is copied to out[i]

@@ -295,11 +295,13 @@ static int send_weights(struct gathered *w, int b, void *params, struct err *e)
     const int64_t size = dtype_size(m->dtype), begin = zero_begin(z, b);
     const struct whole_array to = {m->dtype, params, false, 0};
     if (m->fetched && m->buckets.fetch(m->buckets.arg, b, e)) return -1;
-    char *from = m->fetched ? (char *)m->fetched + zero_window_at(z, b) * size
+    char *from = m->fetched ? (char *)m->fetched + zero_window_at(z, b)
                             : (char *)m->params + zero_local(z, begin) * size;
     if (in_parts(m))
         return gather_parts(w, b, &(struct device_array){m->be, m->dtype, from}, &to, e);
-    if (params) m->be->ops->copy(m->be, (char *)params + begin * size, from, zero_len(z, b) * size);
+    if (params)
+        m->be->ops->copy(m->be, (char *)params + zero_size_before(z, b), from,
+                         z->size[zero_kind(z, b)]);
     return 0;
 }
 

@@ -41,10 +41,11 @@ int gather_passed(struct gathered *w, struct err *e);
 /* Waits until all messages of the last stage have been received. */
 int gather_settle(struct gathered *w, struct err *e);
 
-/* Copies all weights to params on rank 0, in the model's dtype. params is NULL on the other ranks,
- * which only send. This is needed with zero 3, with parallel.tp and with several stages. In all
- * other cases, and if reference_fills returns true, it does nothing. With zero 3, the weights of a
- * tied head are fetched again afterwards, because model_logits needs them. */
+/* Copies all weights to params on rank 0, in the form in which they are stored. params is NULL
+ * on the other ranks, which only send. This is needed with zero 3, with parallel.tp and with
+ * several stages. In all other cases, and if reference_fills returns true, it does nothing. With
+ * zero 3, the weights of a tied head are fetched again afterwards, because model_logits needs
+ * them. */
 int gather_weights(struct gathered *w, void *params, struct err *e);
 
 #endif
