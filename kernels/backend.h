@@ -840,7 +840,7 @@ struct be_graphs {
 };
 
 #define BE_MARKS  256
-#define BE_COPIES 4 /* marks of copy_beside */
+#define BE_COPIES 16 /* marks of copy_beside */
 struct be_handle {
     unsigned char bytes[128];
 };
@@ -938,14 +938,17 @@ struct be_ops {
     void (*transfer_end)(struct be *, int mark);
     void (*transfer_await)(struct be *, int mark);
     bool (*transfer_passed)(struct be *, int mark);
-    /* Copies to and from the host run beside operations and transfers. They are in a separate
-     * stream, and run in the order in which they were asked for. A copy waits for all operations
-     * that were asked for before the copy. When the copy is done, it sets the mark with the index
-     * `mark`, below BE_COPIES. copy_await makes later operations wait for the mark. The host's
-     * memory must be pinned, in whole pages; call sync before unpin. pin fails with ERR_DEVICE. */
+    /* Copies to and from the host run beside operations and transfers. `out` is set for a copy to
+     * the host. There are two separate streams, one for each direction. The copies of a direction
+     * run in the order in which they were asked for. A copy from the host also waits for all copies
+     * to the host that were asked for before it; a copy to the host does not wait for copies from
+     * the host. A copy waits for all operations that were asked for before the copy. When the copy
+     * is done, it sets the mark with the index `mark`, below BE_COPIES. copy_await makes later
+     * operations wait for the mark. The host's memory must be pinned, in whole pages; call sync
+     * before unpin. pin fails with ERR_DEVICE. */
     int (*pin)(struct be *, void *host, int64_t size, struct err *);
     void (*unpin)(struct be *, void *host);
-    void (*copy_beside)(struct be *, void *dst, const void *src, int64_t size, int mark);
+    void (*copy_beside)(struct be *, void *dst, const void *src, int64_t size, bool out, int mark);
     void (*copy_await)(struct be *, int mark);
     void (*close)(struct be *);
 };

@@ -45,9 +45,10 @@ struct staging {
 
 struct cuda {
     struct be be;
-    cudaStream_t compute, transfer, copies;
-    /* asked: used by a wait; begun: used by transfer_begin and copy_beside */
-    cudaEvent_t asked, begun;
+    cudaStream_t compute, transfer, back, out; /* back, out: copies from and to the host */
+    /* asked: used by a wait; begun: used by transfer_begin and copy_beside; gone: set by the last
+     * copy in `out` */
+    cudaEvent_t asked, begun, gone;
     cudaEvent_t marks[BE_MARKS], copied[BE_COPIES];
     struct staging staging;
     void *attached[CUDA_PEERS];

@@ -1,7 +1,8 @@
-/* stream.cu: three streams, and the host's waits for them. One stream is for operations, one for
- * transfers between ranks, and one for copies to and from the host that run beside the other two.
- * The host polls, so that be->watch can end a wait that would never end because a peer is gone. No
- * wait is for the whole device, because other ranks may use the device too. */
+/* stream.cu: four streams, and the host's waits for them. One stream is for operations, one for
+ * transfers between ranks, and two for copies to and from the host that run beside the other two.
+ * The two directions have a stream each, because a bus carries both at the same time. The host
+ * polls, so that be->watch can end a wait that would never end because a peer is gone. No wait is
+ * for the whole device, because other ranks may use the device too. */
 #include <stdio.h>
 #include <time.h>
 #include "kernels/cuda/device.h"
@@ -85,7 +86,7 @@ bool cuda_wait(struct cuda *c, cudaEvent_t e)
 static int cuda_sync(struct be *be, struct err *e)
 {
     struct cuda *c = cuda_of(be);
-    const cudaStream_t all[] = {c->transfer, c->copies, c->compute};
+    const cudaStream_t all[] = {c->transfer, c->out, c->back, c->compute};
     graph_flush(c);
     for (cudaStream_t s : all)
         if (!cuda_fine(c, cudaEventRecord(c->asked, s), "waiting") || !cuda_wait(c, c->asked))
@@ -140,16 +141,18 @@ static bool transfer_passed(struct be *be, int mark)
 
 /* ---- copies beside --------------------------------------------------------------------------- */
 
-static void copy_beside(struct be *be, void *dst, const void *src, int64_t size, int mark)
+static void copy_beside(struct be *be, void *dst, const void *src, int64_t size, bool out, int mark)
 {
     struct cuda *c = cuda_of(be);
+    const cudaStream_t to = out ? c->out : c->back;
     assert(mark >= 0 && mark < BE_COPIES && size > 0);
     graph_flush(c);
     cudaError_t rc = cudaEventRecord(c->begun, c->compute);
-    if (rc == cudaSuccess) rc = cudaStreamWaitEvent(c->copies, c->begun, 0);
-    if (rc == cudaSuccess)
-        rc = cudaMemcpyAsync(dst, src, (size_t)size, cudaMemcpyDefault, c->copies);
-    if (rc == cudaSuccess) rc = cudaEventRecord(c->copied[mark], c->copies);
+    if (rc == cudaSuccess) rc = cudaStreamWaitEvent(to, c->begun, 0);
+    if (rc == cudaSuccess && !out) rc = cudaStreamWaitEvent(to, c->gone, 0);
+    if (rc == cudaSuccess) rc = cudaMemcpyAsync(dst, src, (size_t)size, cudaMemcpyDefault, to);
+    if (rc == cudaSuccess) rc = cudaEventRecord(c->copied[mark], to);
+    if (rc == cudaSuccess && out) rc = cudaEventRecord(c->gone, to);
     cuda_fine(c, rc, "copying beside operations");
 }
 
@@ -185,10 +188,11 @@ cudaError_t stream_open(struct cuda *c)
         rc = cudaStreamCreateWithPriority(&c->compute, cudaStreamNonBlocking, least);
     if (rc == cudaSuccess)
         rc = cudaStreamCreateWithPriority(&c->transfer, cudaStreamNonBlocking, most);
-    if (rc == cudaSuccess)
-        rc = cudaStreamCreateWithPriority(&c->copies, cudaStreamNonBlocking, most);
+    if (rc == cudaSuccess) rc = cudaStreamCreateWithPriority(&c->back, cudaStreamNonBlocking, most);
+    if (rc == cudaSuccess) rc = cudaStreamCreateWithPriority(&c->out, cudaStreamNonBlocking, most);
     if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->asked, cudaEventDisableTiming);
     if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->begun, cudaEventDisableTiming);
+    if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->gone, cudaEventDisableTiming);
     for (int i = 0; rc == cudaSuccess && i < BE_MARKS; i++)
         rc = cudaEventCreateWithFlags(&c->marks[i], cudaEventDisableTiming);
     for (int i = 0; rc == cudaSuccess && i < BE_COPIES; i++)
@@ -204,7 +208,9 @@ void stream_close(struct cuda *c)
         if (c->copied[i]) (void)cudaEventDestroy(c->copied[i]);
     if (c->asked) (void)cudaEventDestroy(c->asked);
     if (c->begun) (void)cudaEventDestroy(c->begun);
-    if (c->copies) (void)cudaStreamDestroy(c->copies);
+    if (c->gone) (void)cudaEventDestroy(c->gone);
+    if (c->out) (void)cudaStreamDestroy(c->out);
+    if (c->back) (void)cudaStreamDestroy(c->back);
     if (c->transfer) (void)cudaStreamDestroy(c->transfer);
     if (c->compute) (void)cudaStreamDestroy(c->compute);
 }

@@ -194,19 +194,27 @@ static void test_rank_bits(void)
 /* ---- offload --------------------------------------------------------------------------------- */
 
 /* A device that makes each copy as late as possible, which is when an operation waits for the
- * copy. */
+ * copy, or a copy from the host for a copy to it. If `eager` is set, copies from the host are made
+ * as early as possible. */
+enum lateness { IN_TIME, LATE, EAGER };
+enum { LATE_COPIES = 64 };
 struct late {
     struct be *be;
     const struct be_ops *own;
     struct be_ops ops;
-    struct {
-        void *dst;
-        const void *src;
-        int64_t size;
-        int mark;
-    } queue[BE_COPIES];
-    bool made[BE_COPIES]; /* a copy with this mark was made */
-    int n, n_awaited;
+    struct late_queue {
+        struct late_entry {
+            void *dst;
+            const void *src;
+            int64_t size;
+            int mark, n_gone; /* n_gone: copies to the host that must be made before */
+        } of[LATE_COPIES];
+        int n_asked, n_made;
+    } queue[2]; /* from the host, to the host */
+    bool eager;
+    unsigned seen;       /* marks that were set */
+    int n_awaited, most; /* most: largest number of copies under way during an update */
+    int n_beside;        /* products that were computed while a copy to the host was under way */
 };
 static struct late late[JOB_MAX_RANKS];
 
@@ -217,52 +225,83 @@ static struct late *late_of(const struct be *be)
     return &late[i];
 }
 
-static void late_copy(struct be *be, void *dst, const void *src, int64_t size, int mark)
+static int under_way(const struct late *l)
+{
+    return l->queue[0].n_asked - l->queue[0].n_made + l->queue[1].n_asked - l->queue[1].n_made;
+}
+
+/* Makes the copies of a direction up to copy n. */
+static void late_make(struct late *l, bool out, int n)
+{
+    struct late_queue *q = &l->queue[out];
+    while (q->n_made < n) {
+        const struct late_entry x = q->of[q->n_made++ % LATE_COPIES];
+        if (!out) late_make(l, true, x.n_gone);
+        l->own->copy_beside(l->be, x.dst, x.src, x.size, out, x.mark);
+        l->own->copy_await(l->be, x.mark);
+    }
+}
+
+static void late_copy(struct be *be, void *dst, const void *src, int64_t size, bool out, int mark)
 {
     struct late *l = late_of(be);
-    l->queue[l->n].dst = dst, l->queue[l->n].src = src;
-    l->queue[l->n].size = size, l->queue[l->n].mark = mark;
-    l->n++;
-    CHECK_MSG(l->n <= 3, "%d copies under way", l->n);
+    struct late_queue *q = &l->queue[out];
+    CHECK(q->n_asked - q->n_made < LATE_COPIES);
+    l->seen |= 1u << mark;
+    q->of[q->n_asked++ % LATE_COPIES] = (struct late_entry){dst, src, size, mark,
+                                                            l->queue[1].n_asked};
+    if (l->eager && !out) late_make(l, false, q->n_asked);
 }
 
 static void late_await(struct be *be, int mark)
 {
     struct late *l = late_of(be);
-    int n = 0;
-    while (n < l->n && l->queue[n].mark != mark) n++;
-    if (n == l->n) { /* the copy was made before a later one that was awaited */
-        CHECK(l->made[mark]);
-        return;
+    CHECK_MSG(l->seen >> mark & 1, "mark %d was never set", mark);
+    for (int out = 0; out < 2; out++) {
+        int n = l->queue[out].n_asked;
+        while (n > l->queue[out].n_made && l->queue[out].of[(n - 1) % LATE_COPIES].mark != mark)
+            n--;
+        late_make(l, out, n);
     }
-    for (int i = 0; i <= n; i++) {
-        l->own->copy_beside(be, l->queue[i].dst, l->queue[i].src, l->queue[i].size, mark);
-        l->made[l->queue[i].mark] = true;
-    }
-    l->own->copy_await(be, mark);
-    for (int i = n + 1; i < l->n; i++) l->queue[i - n - 1] = l->queue[i];
-    l->n -= n + 1;
     l->n_awaited++;
+}
+
+static void late_adamw(struct be *be, const struct adamw_args *a)
+{
+    struct late *l = late_of(be);
+    if (under_way(l) > l->most) l->most = under_way(l);
+    l->own->adamw(be, a);
+}
+
+static void late_gemm(struct be *be, const struct gemm_args *a)
+{
+    struct late *l = late_of(be);
+    l->n_beside += l->queue[1].n_asked > l->queue[1].n_made;
+    l->own->gemm(be, a);
 }
 
 static void be_late(struct train *t, int rank, void *arg)
 {
     struct late *l = &late[rank];
-    (void)arg;
+    const enum lateness *how = arg;
     if (l->be == t->model.be) return;
     *l = (struct late){.be = t->model.be, .own = t->model.be->ops, .ops = *t->model.be->ops};
+    l->eager = *how == EAGER;
     l->ops.copy_beside = late_copy;
     l->ops.copy_await = late_await;
+    l->ops.adamw = late_adamw;
+    l->ops.gemm = late_gemm;
     l->be->ops = &l->ops;
 }
 
 static void all_came(struct train *t, int rank, void *arg)
 {
     (void)t, (void)arg;
-    CHECK(late[rank].n == 0 && late[rank].n_awaited > 0);
+    CHECK(under_way(&late[rank]) == 0 && late[rank].n_awaited > 0);
 }
 
-static void train_away(struct engine_run *r, int P, int pp, enum offload_id offload, bool is_late)
+static void train_away(struct engine_run *r, int P, int pp, enum offload_id offload,
+                       enum lateness how)
 {
     static struct synth y = {.S = 24, .doc_len = 15, .vocab = 61};
     struct job_spec s = spec;
@@ -270,7 +309,7 @@ static void train_away(struct engine_run *r, int P, int pp, enum offload_id offl
     *r = (struct engine_run){
         .source = {synth_batch, synth_targets, &y}, .P = P, .pp = pp, .steps = 2};
     memset(late, 0, sizeof late);
-    if (is_late) r->before_step = be_late, r->after_step = all_came;
+    if (how) r->before_step = be_late, r->after_step = all_came, r->arg = &how;
     engine_go(r, &s);
     CHECK(plan_offload_id(&r->plan) == offload);
 }
@@ -280,6 +319,22 @@ static bool same(const struct engine_run *a, const struct engine_run *b)
     const size_t size = (size_t)a->n * 4;
     return a->norm[0] > 1e-4 && a->loss[1] == b->loss[1] && a->norm[1] == b->norm[1] &&
            !memcmp(a->weights, b->weights, size) && !memcmp(a->grad, b->grad, size);
+}
+
+/* Checks how much a late device does while copies are under way. While a piece is updated, all
+ * arrays of the next one arrive, and those of the one before it leave. More products are computed
+ * while copies leave than without the gradients. beside has their numbers. */
+static void beside_is(const struct engine_run *r, int n_ranks, bool state, int *beside)
+{
+    const int master = r->plan.precision != PRECISION_FP32;
+    for (int i = 0; i < n_ranks; i++) {
+        CHECK_MSG(!state || late[i].most == 5 + 2 * master, "%d copies beside an update",
+                  late[i].most);
+        CHECK_MSG(!state || late[i].n_beside > (r->plan.offload.on ? beside[i] : 0),
+                  "%d products while copies leave, without gradients %d", late[i].n_beside,
+                  beside[i]);
+        beside[i] = late[i].n_beside;
+    }
 }
 
 /* Checks that offloading activations or the optimizer does not change the bits of a training. The
@@ -303,15 +358,20 @@ static void test_offload(void)
         spec.memory.recompute = RECOMPUTE_NONE + i;
         engine_on_device(&spec);
         const int P = 1 + i % 2;
-        train_away(&kept, P, pp, OFFLOAD_NONE, false);
+        int beside[JOB_MAX_RANKS] = {0};
+        train_away(&kept, P, pp, OFFLOAD_NONE, IN_TIME);
         for (int k = 0; k < 4; k++) {
-            const bool is_late = k % 2;
+            const enum lateness how = k % 2 ? LATE : k ? EAGER : IN_TIME;
             struct engine_run away;
             const enum offload_id state = way % 2 ? OFFLOAD_OPTIMIZER : OFFLOAD_ALL;
-            train_away(&away, P, pp, k < 2 ? OFFLOAD_ACTIVATIONS : state, is_late);
+            train_away(&away, P, pp, k < 2 ? OFFLOAD_ACTIVATIONS : state, how);
             CHECK(away.plan.own_memory && away.plan.item[PLAN_OFFLOAD].in_host);
-            CHECK_MSG(same(&kept, &away), "%s, %d x %d ranks, %d%s: other bits", names[i], pp, P,
-                      plan_offload_id(&away.plan), is_late ? ", late" : "");
+            CHECK_MSG(same(&kept, &away), "%s, %d x %d ranks, %d, %s: other bits", names[i], pp, P,
+                      plan_offload_id(&away.plan),
+                      how == LATE ? "late"
+                      : how       ? "eager"
+                                  : "in time");
+            if (k % 2) beside_is(&away, P * pp, k == 3, beside);
             engine_free(&away);
         }
         engine_free(&kept);

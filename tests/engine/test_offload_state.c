@@ -302,7 +302,7 @@ static void test_numbers(void)
     CHECK(left.bytes_out == 2 * n && left.bytes_in == n);
     CHECK(done.bytes_out == 5 * n && done.bytes_in == 5 * n);
     CHECK(!p.item[PLAN_MASTER].name && !p.item[PLAN_ADAM_M].name && !p.item[PLAN_GRAD_ACC].name);
-    CHECK(p.item[PLAN_UPDATE].size == 4 * 4 * p.offload.piece);
+    CHECK(p.item[PLAN_UPDATE].size == 2 * 4 * 4 * p.offload.piece);
     CHECK(p.item[PLAN_GRAD].size == 4 * zero_grad_window(&p.shards));
     char want[128];
     snprintf(want, sizeof want, "\"bytes\":%lld,\"bytes_out\":%lld,\"bytes_in\":%lld",
@@ -366,6 +366,49 @@ static void test_work(void)
     }
 }
 
+/* Compares the estimated time of a step with numbers computed by hand. `seconds` are those of one
+ * array in one direction. Two samples of a rank: each gradient leaves twice and comes back once,
+ * during backward passes. Then four arrays come back and three leave, while AdamW takes
+ * `update_s`. */
+static void step_is(bool own, double seconds, double update_s)
+{
+    struct hardware h;
+    struct machine m;
+    struct estimate kept, away;
+    struct plan p;
+    const struct way w = {.P = 1, .batch = 2, .precision = PRECISION_BF16, .max_norm = 1};
+    set_spec(&w, OFFLOAD_NONE);
+    CHECK(!spec_intern(&spec, own ? "emulated" : "cpu", own ? 8 : 3, &spec.resources.device));
+    hardware_defaults(&h);
+    h.given = 1, h.tflops = 1e-6;
+    machine_of_hardware(&h, &m);
+    const double n = (double)param_count(&spec.model.shape);
+    m.offload = 4 * n / seconds, m.update = n / update_s;
+    machine_estimate(&m, &spec, plan_of(0, &p), &kept);
+    spec.memory.offload = OFFLOAD_OPTIMIZER;
+    machine_estimate(&m, &spec, plan_of(0, &p), &away);
+    const double copies = (own ? 4 : 7) * seconds, most = copies > update_s ? copies : update_s;
+    const double passes = (kept.compute_s - update_s) * 2 / 3;
+    const double seen = 3 * seconds > passes ? 3 * seconds - passes : 0;
+    CHECK(p.own_memory == own && fabs(away.offload_s / (10 * seconds) - 1) < 1e-9);
+    CHECK_MSG(fabs((away.step_s - kept.step_s) / (most - update_s + seen) - 1) < 1e-6 ||
+                  (most - update_s + seen < 1e-9 && fabs(away.step_s / kept.step_s - 1) < 1e-9),
+              "own %d, %g s, update %g s: %g s more, not %g s", own, seconds, update_s,
+              away.step_s - kept.step_s, most - update_s + seen);
+}
+
+/* Checks copies and updates either of which take longer, and gradients that take longer than the
+ * backward passes. */
+static void test_time(void)
+{
+    for (int own = 0; own < 2; own++) {
+        step_is(own, 1, 0.5);
+        step_is(own, 1, 5);
+        step_is(own, 1, 50);
+        step_is(own, 1e5, 1);
+    }
+}
+
 static void on_one_device(int64_t tokens)
 {
     engine_spec(&spec, tokens);
@@ -409,10 +452,10 @@ static void test_large(void)
     machine_estimate(&m, &spec, plan_of(limit, &p), &t);
     for (int i = 0; i < PLAN_CLASS_N; i++) plan_bytes(c[i], p.class_size[i]);
     printf("  all offloaded: %s (weights %s, gradients %s, optimizer %s, activations %s, workspace "
-           "%s), of the host %s; %.4g s a step, %.3g s of copies\n",
+           "%s), of the host %s; %.4g s a step, %.3g s of copies, %.3g s not hidden\n",
            plan_bytes(a, size_of(&p)), c[PLAN_WEIGHTS], c[PLAN_GRADIENTS], c[PLAN_OPTIMIZER],
            c[PLAN_ACTIVATIONS], c[PLAN_WORKSPACE], plan_bytes(b, p.host_size), t.step_s,
-           t.offload_s);
+           t.offload_s, t.offload_s - t.hidden_s);
     CHECK(p.offload.on && p.offload.optimizer && size_of(&p) <= limit);
     /* bf16 weights; the largest of a layer's, the embedding's and the head's gradients */
     CHECK(p.class_size[PLAN_WEIGHTS] == 2 * p.n_params);
@@ -488,6 +531,7 @@ int main(void)
     RUN(test_numbers);
     RUN(test_stages);
     RUN(test_work);
+    RUN(test_time);
     RUN(test_shards);
     RUN(test_products);
     RUN(test_tuned);

@@ -192,22 +192,28 @@ static void check_beside(void)
 {
     enum { SIZE = 64 * 1024, N = SIZE / 4 };
     struct err e;
-    float *host = aligned_alloc(4096, SIZE), *there = be->ops->alloc(be, SIZE, &e);
+    float *host = aligned_alloc(4096, 2 * SIZE), *there = be->ops->alloc(be, SIZE, &e);
     if (!host || !there) abort();
-    memset(host, 0, SIZE);
-    CHECK_MSG(!be->ops->pin(be, host, SIZE, &e), "%s", e.text);
+    memset(host, 0, 2 * SIZE);
+    CHECK_MSG(!be->ops->pin(be, host, 2 * SIZE, &e), "%s", e.text);
     be->ops->fill(be, there, N, 2.5f);
-    be->ops->copy_beside(be, host, there, SIZE, 0);
+    be->ops->copy_beside(be, host, there, SIZE, true, 0);
     be->ops->copy_await(be, 0);
     /* this operation must run after the copy has read the old values */
     be->ops->fill(be, there, N, 1.0f);
     CHECK(be->ops->sync(be, &e) == 0 && host[0] == 2.5f && host[N - 1] == 2.5f);
     host[N - 1] = 7;
-    be->ops->copy_beside(be, there, host, SIZE, BE_COPIES - 1);
+    be->ops->copy_beside(be, there, host, SIZE, false, BE_COPIES - 1);
     be->ops->copy_await(be, BE_COPIES - 1);
     float back[2];
     be->ops->download(be, back, there + N - 2, 8);
     CHECK(back[0] == 2.5f && back[1] == 7);
+    /* a copy from the host must come after a copy to the host that was asked for before it */
+    be->ops->copy_beside(be, host, there, SIZE, true, 0);
+    be->ops->copy_beside(be, there, host + N, SIZE, false, 1);
+    be->ops->copy_await(be, 1);
+    be->ops->download(be, back, there + N - 2, 8);
+    CHECK(be->ops->sync(be, &e) == 0 && back[0] == 0 && back[1] == 0 && host[N - 1] == 7);
     be->ops->unpin(be, host);
     be->ops->free(be, there, SIZE);
     free(host);

@@ -1,5 +1,5 @@
 /* offload.c: copies to and from an unnamed file in a thread of its own, or to and from pinned host
- * memory by the device's copy stream. */
+ * memory by the device's two streams of copies. */
 #include "worker/model/offload.h"
 
 #include <errno.h>
@@ -13,9 +13,10 @@
 #include <unistd.h>
 #include "api/core/assert.h"
 
+#define QUEUE (2 * OFFLOAD_FLIGHT)
 #define PIECE ((int64_t)8 << 20) /* bytes of one read or write; n_tasks is increased after each */
 
-_Static_assert(OFFLOAD_FLIGHT <= BE_COPIES, "a mark for each");
+_Static_assert(QUEUE <= BE_COPIES, "each direction has marks of its own");
 
 struct offload_copy {
     bool out;
@@ -29,11 +30,12 @@ struct offload {
     void *pinned; /* the address by which the device reads and writes the host's part */
     int fd;
     int64_t *n_tasks;
-    /* These members are used under lock. Request i is in queue[i % OFFLOAD_FLIGHT]. Requests
+    int64_t n_beside[2]; /* copies that the device was asked for: back, out */
+    /* These members are used under lock. Request i is in queue[i % QUEUE]. Requests
      * [n_done, n_asked) are still to be served. */
     pthread_mutex_t lock;
     pthread_cond_t asked, done;
-    struct offload_copy queue[OFFLOAD_FLIGHT];
+    struct offload_copy queue[QUEUE];
     int64_t n_asked, n_done;
     bool closing, has_thread;
     /* error of the first copy that failed; its code is ERR_NONE if no copy has failed */
@@ -123,7 +125,7 @@ static void *serve(void *arg)
     for (;;) {
         while (!o->closing && o->n_done == o->n_asked) pthread_cond_wait(&o->asked, &o->lock);
         if (o->closing) break;
-        const struct offload_copy r = o->queue[o->n_done % OFFLOAD_FLIGHT];
+        const struct offload_copy r = o->queue[o->n_done % QUEUE];
         const bool sound = o->failed.code == ERR_NONE;
         struct err e = {0};
         pthread_mutex_unlock(&o->lock);
@@ -204,34 +206,44 @@ void offload_close(struct offload *o)
 static int64_t ask(struct offload *o, const struct offload_copy *r)
 {
     pthread_mutex_lock(&o->lock);
-    assert(o->n_asked - o->n_done < OFFLOAD_FLIGHT);
-    o->queue[o->n_asked % OFFLOAD_FLIGHT] = *r;
+    while (o->n_asked - o->n_done == QUEUE) pthread_cond_wait(&o->done, &o->lock);
+    o->queue[o->n_asked % QUEUE] = *r;
     const int64_t ticket = ++o->n_asked;
     pthread_cond_signal(&o->asked);
     pthread_mutex_unlock(&o->lock);
     return ticket;
 }
 
-/* Requests a copy that the device makes while it runs operations. The next mark is the ticket of
- * the copy. */
-static int64_t beside(struct offload *o, void *dst, const void *src, int64_t size)
+/* Requests a copy that the device makes while it runs operations. The ticket has the direction in
+ * its lowest bit, and the number of the copy in this direction, counted from 1, above it. */
+static int64_t beside(struct offload *o, void *dst, const void *src, int64_t size, bool out)
 {
-    o->be->ops->copy_beside(o->be, dst, src, size, (int)(o->n_asked % OFFLOAD_FLIGHT));
-    return ++o->n_asked;
+    const int mark = (int)(o->n_beside[out]++ % OFFLOAD_FLIGHT) + out * OFFLOAD_FLIGHT;
+    o->be->ops->copy_beside(o->be, dst, src, size, out, mark);
+    return 2 * o->n_beside[out] + out;
+}
+
+/* Makes later operations wait for a copy. If its mark was set again, they wait for a later copy of
+ * the same direction. */
+static void await(const struct offload *o, int64_t ticket)
+{
+    const int out = ticket % 2;
+    const int mark = (int)((ticket / 2 - 1) % OFFLOAD_FLIGHT) + out * OFFLOAD_FLIGHT;
+    o->be->ops->copy_await(o->be, mark);
 }
 
 int64_t offload_out(struct offload *o, const void *buf, int64_t size, int64_t at)
 {
     if (!o->host) return ask(o, &(struct offload_copy){true, (char *)buf, size, at});
     o->count.bytes_out += size;
-    return beside(o, o->host + at, buf, size);
+    return beside(o, o->host + at, buf, size, true);
 }
 
 int64_t offload_back(struct offload *o, void *buf, int64_t size, int64_t at)
 {
     if (!o->host) return ask(o, &(struct offload_copy){false, buf, size, at});
     o->count.bytes_in += size;
-    return beside(o, buf, o->host + at, size);
+    return beside(o, buf, o->host + at, size, false);
 }
 
 /* Fails with the error of the first copy that failed, if one has. The caller has the lock. */
@@ -245,7 +257,7 @@ static int any_failed(const struct offload *o, struct err *e)
 int offload_wait(struct offload *o, int64_t ticket, struct err *e)
 {
     if (o->host) {
-        if (ticket) o->be->ops->copy_await(o->be, (int)((ticket - 1) % OFFLOAD_FLIGHT));
+        if (ticket) await(o, ticket);
         return 0; /* sync reports failures */
     }
     pthread_mutex_lock(&o->lock);

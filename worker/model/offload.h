@@ -3,8 +3,9 @@
  * own, the store is the host's part of the plan. Otherwise the store is a file, which a thread
  * reads and writes while the rank computes.
  *
- *     offload_out, offload_back    request a copy and return its ticket immediately; copies are
- *                                  made in the order of the requests
+ *     offload_out, offload_back    request a copy and return its ticket immediately; the copies of
+ *                                  a direction are made in the order of the requests, and a copy
+ *                                  back is made after all copies out that were requested before
  *     offload_wait                 waits until the copy is made and its buffer may be used again;
  *                                  on a device, the caller does not wait, but later operations do
  *
@@ -22,9 +23,10 @@
 #include "worker/plan/plan.h"
 
 #define OFFLOAD_FIELD "memory.offload_dir"
-/* largest number of copies that may be requested before offload_wait is called for the first of
- * them */
-#define OFFLOAD_FLIGHT 4
+/* Number of copies of a direction that may be under way at a time. If there are more, offload_wait
+ * for the oldest also waits for a later one of the same direction. With a file, a request waits if
+ * twice this number of copies are under way. */
+#define OFFLOAD_FLIGHT 8
 
 struct offload;
 

@@ -3,8 +3,8 @@
 #include "api/core/mem.h"
 #include "worker/plan/plan.h"
 
-/* A window has at most PIECE_MOST elements of each array, so that it needs 20 MiB at most. It has
- * about a PARTS-th of a small array, so that it is smaller than the array. */
+/* A window has at most PIECE_MOST elements of each array, so that the two windows need 40 MiB at
+ * most. It has about a PARTS-th of a small array, so that it is smaller than the array. */
 #define PIECE_MOST  ((int64_t)1 << 20)
 #define PIECE_LEAST 256
 #define PARTS       16
@@ -44,7 +44,7 @@ int64_t plan_away_window(struct plan *p)
     if (piece > PIECE_MOST) piece = PIECE_MOST;
     p->offload.piece = piece;
     for (int a = 0; a < AWAY_N; a++) n += has(p, a);
-    return n * piece;
+    return 2 * n * piece;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */

@@ -159,13 +159,30 @@ static double offload_s(const struct machine *m, const struct plan *p)
     return store_s(m, p, (double)plan_offloaded(p, p->T) * (double)p->micro_batches);
 }
 
-/* Returns the seconds of a step's copies of gradients and optimizer state. The rank computes
- * nothing during these copies. */
-static double away_s(const struct machine *m, const struct plan *p)
+/* Seconds of a step's copies of an offloaded optimizer. */
+struct away_time {
+    double gradients; /* during the backward passes, in both directions */
+    double in, out;   /* during the update */
+};
+
+static struct away_time away_time(const struct machine *m, const struct plan *p)
 {
-    if (!p->offload.optimizer) return 0;
-    const struct offload_count c = plan_away_moves(p, 0, true);
-    return store_s(m, p, (double)c.bytes_out + (double)c.bytes_in);
+    if (!p->offload.optimizer) return (struct away_time){0};
+    const struct offload_count passes = plan_away_moves(p, 0, false),
+                               all = plan_away_moves(p, 0, true);
+    return (struct away_time){
+        .gradients = store_s(m, p, (double)passes.bytes_out + (double)passes.bytes_in),
+        .in = store_s(m, p, (double)(all.bytes_in - passes.bytes_in)),
+        .out = store_s(m, p, (double)(all.bytes_out - passes.bytes_out))};
+}
+
+/* Returns the part of an update's copies that is hidden. While a piece is updated, the next one
+ * arrives and the one before it leaves. A bus carries both directions at the same time, but one
+ * thread reads and writes a file. */
+static double hidden_update(const struct plan *p, const struct away_time *t, double update_s)
+{
+    const double copies = p->own_memory ? fmax(t->in, t->out) : t->in + t->out;
+    return t->in + t->out + update_s - fmax(copies, update_s);
 }
 
 /* Returns the share of the forward pass in a step. The backward pass takes twice as long as the
@@ -215,9 +232,12 @@ void machine_estimate(const struct machine *m, const struct job_spec *spec, cons
     }
     *out = (struct estimate){.compute_s = work_s(&w) / threads, .exchange_s = ring + other};
     if (!m->copies) out->hidden_s = fmin(ring, w.attention_s / threads);
-    const double copies = offload_s(m, p), forward = out->compute_s * forward_part(p);
-    out->offload_s = 2 * copies + away_s(m, p);
-    out->hidden_s += fmin(copies, forward) + fmin(copies, out->compute_s - forward);
+    const double update = w.update_s / threads, passes = out->compute_s - update;
+    const double copies = offload_s(m, p), forward = passes * forward_part(p);
+    const struct away_time away = away_time(m, p);
+    out->offload_s = 2 * copies + away.gradients + away.in + away.out;
+    out->hidden_s += fmin(copies, forward) + fmin(copies + away.gradients, passes - forward) +
+                     hidden_update(p, &away, update);
     out->bubble_s = bubble_s(p, out->compute_s);
     out->compute_s += reference_s(m, spec, p);
     out->step_s = out->compute_s + out->bubble_s + out->exchange_s + out->offload_s - out->hidden_s;

@@ -10,10 +10,14 @@
  *             pass from rank to rank. So a ring takes P-1 times as long as the messages of one
  *             rank, and a scan in K pieces takes (K+P-2)/K times as long
  *   offload   bytes / bandwidth, out and back (memory.offload)
- *   hidden    the part of `offload` that overlaps with compute, and the part of ring attention's
- *             exchange that overlaps with its compute. Copies out overlap with the forward pass,
- *             and copies back with the backward pass. The part of the exchange is 0 if the core
- *             that computes also makes the copies (ranks of one machine) */
+ *   hidden    the part of `offload` that overlaps with compute or with copies in the other
+ *             direction, and the part of ring attention's exchange that overlaps with its compute.
+ *             Copies of activations overlap with the forward pass on the way out, and with the
+ *             backward pass on the way back. Copies of gradients overlap with the backward pass.
+ *             The update of an offloaded optimizer takes as long as the slowest of its
+ *             computation, its copies in and its copies out. With a file, its copies in both
+ *             directions come one after another. The part of the exchange is 0 if the core that
+ *             computes also makes the copies (ranks of one machine) */
 #ifndef SEQD_PLAN_MACHINE_H
 #define SEQD_PLAN_MACHINE_H
 

@@ -87,6 +87,7 @@ void plan_set_stage(struct plan *p, int stage)
     struct zero *z = &p->shards;
     p->pipe.at = stage;
     zero_set_stage(z, pipe_begin(&p->pipe), pipe_end(&p->pipe));
+    z->halves = p->offload.optimizer && !p->fused;
     p->slots = p->pp > 1 ? pipe_kept(&p->pipe, p->micro_batches) : 1;
     p->n_params = zero_held(z);
     p->n_trained = zero_grad_held(z);

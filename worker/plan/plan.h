@@ -76,7 +76,7 @@ enum plan_id {
     PLAN_ADAM_M, /* [n_shard] */
     PLAN_ADAM_V, /* [n_shard] */
     PLAN_EMA,    /* [n_shard] moving average of the weights; for ema.decay */
-    /* [arrays of the store, offload.piece]: used instead of the arrays if they are offloaded */
+    /* [2, arrays of the store, offload.piece]: used instead of the arrays if they are offloaded */
     PLAN_UPDATE,
     PLAN_TREE,     /* [log2(sum chunks), largest tensor]: partial weight gradients; for "ranks" */
     PLAN_X,        /* [T, C] act: residual streams (n_streams for each sequence that is kept) */
@@ -258,8 +258,9 @@ struct offload_plan {
      * store is a file */
     int64_t size, disk_size;
     /* The gradients and the state of the optimizer are in the store, after the activations
-     * (plan_place_away). Gradients are then summed by bucket, and the device has a window of
-     * `piece` elements of each array (PLAN_UPDATE), through which a bucket is updated. */
+     * (plan_place_away). Gradients are then summed by bucket, and the device has two windows of
+     * `piece` elements of each array (PLAN_UPDATE), through which a bucket is updated: a piece
+     * arrives in one of them while the piece before it is updated and leaves. */
     bool optimizer;
     int64_t piece;
     /* offset in the store, in bytes, of each array of enum away_array; -1 if there is none */
@@ -504,8 +505,8 @@ static inline enum offload_id plan_offload_id(const struct plan *p)
 /* Places the arrays of an offloaded optimizer in the store, from byte `at` on. Returns the end of
  * the last one, or -1 if it would be at 2^62 or more. */
 int64_t plan_place_away(struct plan *p, int64_t at);
-/* Returns the elements of the window on the device, PLAN_UPDATE: as many arrays as the store has,
- * of offload.piece elements each. Sets offload.piece. */
+/* Returns the elements of the windows on the device, PLAN_UPDATE: two for each array that the store
+ * has, of offload.piece elements each. Sets offload.piece. */
 int64_t plan_away_window(struct plan *p);
 /* Returns the bytes that rank `rank` copies for its gradients and its optimizer in a step. If
  * `updates` is false, the step is skipped, and moments and weights are not copied. */

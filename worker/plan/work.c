@@ -172,7 +172,9 @@ static void count_update(struct work_count *c)
     c->times = 1;
     add_elements(c, own, c->m->point);
     if (p->by_bucket) add_elements(c, times * (cleared + kept), c->m->point);
+    const double before_s = c->out->other_s;
     add_elements(c, own, c->m->update);
+    c->out->update_s = c->out->other_s - before_s;
 }
 
 void work_count(const struct machine *m, const struct model_shape *shape, const struct plan *p,

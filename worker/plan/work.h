@@ -10,6 +10,7 @@ struct work {
     double products_s;  /* matrix products */
     double attention_s; /* softmax attention */
     double other_s;     /* linear attention, norms, elementwise operations, the optimizer */
+    double update_s;    /* the part of other_s that AdamW takes */
 };
 /* Computes the seconds that one thread or one device takes. */
 void work_count(const struct machine *m, const struct model_shape *shape, const struct plan *p,

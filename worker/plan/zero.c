@@ -186,9 +186,19 @@ int64_t zero_window(const struct zero *z)
     return n;
 }
 
+/* Returns the elements of a layer's place in the window of gradients. */
+static int64_t layer_place(const struct zero *z)
+{
+    int64_t n = 0;
+    for (int k = ZERO_LAYER; k < ZERO_KIND_N; k++)
+        if (z->n_of[k] && z->trained[k] > n) n = z->trained[k];
+    return mem_round(n, PROG_ALIGN);
+}
+
 int64_t zero_grad_window_at(const struct zero *z, int b)
 {
-    return z->tied_grads && b == z->n_layers + 1 ? z->trained[ZERO_EMBED] : 0;
+    if (b == z->n_layers + 1) return z->tied_grads ? z->trained[ZERO_EMBED] : 0;
+    return z->halves && b % 2 ? layer_place(z) : 0;
 }
 
 int64_t zero_grad_window(const struct zero *z)
@@ -197,7 +207,7 @@ int64_t zero_grad_window(const struct zero *z)
     int64_t n = z->n_of[ZERO_HEAD] ? z->trained[ZERO_HEAD] + beside : 0;
     for (int k = 0; k < ZERO_KIND_N; k++)
         if (z->n_of[k] && z->trained[k] > n) n = z->trained[k];
-    return n;
+    return z->halves && 2 * layer_place(z) > n ? 2 * layer_place(z) : n;
 }
 
 int64_t zero_first_unit(const struct zero *z, int b)

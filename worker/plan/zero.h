@@ -74,6 +74,9 @@ struct zero {
     int first, end; /* buckets of the stage: [first, end) */
     /* set if the stage also has bucket 0, which another stage owns */
     bool borrows;
+    /* set if the window of gradients has two places for layers, which they use in turn, so that a
+     * layer's gradient may leave while the next layer's is computed */
+    bool halves;
     int n_kinds;                    /* kinds of layer */
     uint8_t layer[ZERO_LAYERS_MAX]; /* kind of each layer, 0 .. n_kinds - 1 */
     int64_t n_all[ZERO_KIND_N];     /* number of buckets of each kind in the model */

@@ -189,9 +189,10 @@ static void random_away(struct sharded_state *h, int64_t seed, int b, enum away_
     struct zero_range left = sharded_own_range(h, b), piece;
     while (away_has(&h->away, which) && sharded_next_piece(h, &left, &piece)) {
         const int64_t n = piece.end - piece.begin;
-        random_part(h, seed, piece.begin, DT_F32, h->away.window[which], n);
-        away_leave(&h->away, which, sharded_away_at(h, which, b, piece.begin),
-                   h->away.window[which], n, NULL);
+        float *window = h->away.window[0][which];
+        random_part(h, seed, piece.begin, DT_F32, window, n);
+        away_send(&h->away, which, sharded_away_at(h, which, b, piece.begin), window, n);
+        away_settle(&h->away, NULL);
     }
 }
 

@@ -145,26 +145,35 @@ static int join_tied(struct sharded_state *h, struct err *e)
 
 /* ---- an offloaded optimizer ------------------------------------------------------------------ */
 
-/* Copies all arrays of a part to their windows, or all but the gradient from the windows to the
- * store. */
-static int move_part(struct sharded_state *h, const struct optim_part *x, bool out, struct err *e)
+/* Requests all arrays of the part ahead. */
+static void ask_part(struct sharded_state *h)
 {
-    struct away *a = &h->away;
-    const int64_t n = x->end - x->begin;
-    for (int i = 0; i < AWAY_N; i++) {
-        if (!away_has(a, i) || (out && i == AWAY_GRAD)) continue;
-        const int64_t at = sharded_away_at(h, i, x->bucket, x->begin);
-        if (out ? away_leave(a, i, at, a->window[i], n, e)
-                : away_bring(a, i, at, a->window[i], n, e))
-            return -1;
+    const struct away *a = &h->away;
+    struct sharded_ahead *x = &h->ahead;
+    for (int i = 0; i < AWAY_N; i++)
+        if (away_has(a, i))
+            x->ticket = away_bring(a, i, sharded_away_at(h, i, x->b, x->piece.begin),
+                                   a->window[x->w][i], x->piece.end - x->piece.begin);
+}
+
+/* Goes to the next part, in the same bucket or in a later one, and requests its arrays. */
+static void go_ahead(struct sharded_state *h)
+{
+    struct sharded_ahead *x = &h->ahead;
+    x->asked = false;
+    x->w ^= 1;
+    while (!sharded_next_piece(h, &x->left, &x->piece)) {
+        if (++x->b >= x->end) return;
+        if (zero_trained(&h->plan->shards, x->b)) x->left = sharded_own_range(h, x->b);
     }
-    return 0;
+    x->asked = true;
+    ask_part(h);
 }
 
 /* Begins an update of buckets [begin, end). */
 static void begin_update(struct sharded_state *h, int begin, int end)
 {
-    /* go_ahead takes the other window, because the last piece may still be leaving its own */
+    /* so that go_ahead takes the window of the last piece but one: that of the last may be leaving */
     h->ahead = (struct sharded_ahead){.b = begin - 1, .end = end, .w = h->ahead.w ^ 1};
     go_ahead(h);
 }
@@ -173,7 +182,6 @@ static void begin_update(struct sharded_state *h, int begin, int end)
 static void update_windows(struct sharded_state *h, struct optim_part *x, float *const *w,
                            const struct optim_rate *r)
 {
-    float *const *w = h->away.window;
     const int64_t skip = x->begin - sharded_own_range(h, x->bucket).begin;
     char *params = sharded_own_params(h, x->bucket) + skip * dtype_size(h->model->dtype);
     x->p = w[AWAY_MASTER] ? w[AWAY_MASTER] : (float *)params;
@@ -185,30 +193,55 @@ static void update_windows(struct sharded_state *h, struct optim_part *x, float 
     if (w[AWAY_EMA]) average(h, x, w[AWAY_EMA]);
 }
 
-/* Updates this rank's own part of a bucket, piece by piece. */
+/* Lets all arrays of a part but the gradient leave. */
+static void send_part(struct sharded_state *h, const struct optim_part *x, float *const *w)
+{
+    for (int i = 0; i < AWAY_N; i++)
+        if (away_has(&h->away, i) && i != AWAY_GRAD)
+            away_send(&h->away, i, sharded_away_at(h, i, x->bucket, x->begin), w[i],
+                      x->end - x->begin);
+}
+
+/* Updates this rank's own part of a bucket, piece by piece. The next piece is on its way while a
+ * piece is updated. */
 static int update_away(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
 {
-    struct zero_range left = sharded_own_range(h, b), piece;
-    while (sharded_next_piece(h, &left, &piece)) {
-        struct optim_part x = {.bucket = b, .begin = piece.begin, .end = piece.end};
-        if (move_part(h, &x, false, e)) return -1;
-        update_windows(h, &x, r);
-        if (move_part(h, &x, true, e)) return -1;
+    while (h->ahead.asked && h->ahead.b == b) {
+        const struct sharded_ahead now = h->ahead;
+        struct optim_part x = {.bucket = b, .begin = now.piece.begin, .end = now.piece.end};
+        float *const *w = h->away.window[now.w];
+        go_ahead(h);
+        if (away_wait(&h->away, now.ticket, e)) return -1;
+        update_windows(h, &x, w, r);
+        send_part(h, &x, w);
     }
     return 0;
 }
 
-/* Adds the sum of earlier samples to this rank's own part of a bucket, which begins at `own`. */
+/* Requests the earlier sum of a piece of a bucket's gradient. */
+static int64_t ask_earlier(const struct sharded_state *h, int b, const struct zero_range *piece,
+                           float *window)
+{
+    return away_bring(&h->away, AWAY_GRAD, sharded_away_at(h, AWAY_GRAD, b, piece->begin), window,
+                      piece->end - piece->begin);
+}
+
+/* Adds the sum of earlier samples to this rank's own part of a bucket, which begins at `own`. The
+ * next piece is on its way while a piece is added. */
 static int add_earlier(struct sharded_state *h, int b, float *own, struct err *e)
 {
     const struct zero_range all = sharded_own_range(h, b);
-    struct zero_range left = all, piece;
-    float *window = h->away.window[AWAY_GRAD];
-    while (sharded_next_piece(h, &left, &piece)) {
-        const int64_t n = piece.end - piece.begin,
-                      at = sharded_away_at(h, AWAY_GRAD, b, piece.begin);
-        if (away_bring(&h->away, AWAY_GRAD, at, window, n, e)) return -1;
-        if (!mutant_on(MUTANT_GRAD_LOST)) add(h, own + (piece.begin - all.begin), window, n);
+    struct zero_range left = all, now, next;
+    float *const window[2] = {h->away.window[0][AWAY_GRAD], h->away.window[1][AWAY_GRAD]};
+    bool more = sharded_next_piece(h, &left, &now);
+    int64_t ticket = more ? ask_earlier(h, b, &now, window[0]) : 0;
+    for (int w = 0; more; w ^= 1, now = next) {
+        const int64_t arrives = ticket;
+        more = sharded_next_piece(h, &left, &next);
+        if (more) ticket = ask_earlier(h, b, &next, window[w ^ 1]);
+        if (away_wait(&h->away, arrives, e)) return -1;
+        if (!mutant_on(MUTANT_GRAD_LOST))
+            add(h, own + (now.begin - all.begin), window[w], now.end - now.begin);
     }
     return 0;
 }
@@ -224,19 +257,49 @@ static int leave_own(struct sharded_state *h, int b, const float *own, struct er
                       r.end - r.begin, e);
 }
 
+/* ---- sums of earlier samples ----------------------------------------------------------------- */
+
+/* Tells whether the store has a sum to which the backward pass of bucket b adds. */
+static bool has_earlier(const struct sharded_state *h, int b)
+{
+    return plan_adds_here(h->plan) && !(h->fresh && !(b == 0 && h->joining));
+}
+
+/* Requests the sum of a bucket's earlier gradients, unless it is on its way. */
+static void fetch_earlier(struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    if (h->earlier.ticket && h->earlier.b == b) return;
+    h->earlier = (struct sharded_earlier){b, away_bring(&h->away, AWAY_GRAD, zero_grad_local(z, b),
+                                                        model_bucket_gradient(h->model, b),
+                                                        zero_trained(z, b))};
+}
+
+/* Requests the sum of the layer before b, which comes next, if it has a place of its own. */
+static void fetch_next(struct sharded_state *h, int b)
+{
+    const struct zero *z = &h->plan->shards;
+    const int next = b - 1;
+    if (next < 1 || next < z->first || next < z->back_from || b > z->n_layers) return;
+    if (z->halves && zero_trained(z, next) && has_earlier(h, next)) fetch_earlier(h, next);
+}
+
 /* Fills the window of a bucket with the sum of the rank's own earlier gradients. */
 static int bucket_begin(void *arg, int b, struct err *e)
 {
     struct sharded_state *h = arg;
-    const struct zero *z = &h->plan->shards;
     float *x = model_bucket_gradient(h->model, b);
-    const int64_t n = zero_trained(z, b);
-    const bool first = h->fresh && !(b == 0 && h->joining);
-    if (plan_adds_here(h->plan) && !first &&
-        away_bring(&h->away, AWAY_GRAD, zero_grad_local(z, b), x, n, e))
-        return -1;
-    if (!plan_adds_here(h->plan) || first || mutant_on(MUTANT_GRAD_LOST))
-        h->model->be->ops->fill(h->model->be, x, n, 0);
+    const int64_t n = zero_trained(&h->plan->shards, b);
+    const bool earlier = has_earlier(h, b);
+    if (earlier) {
+        fetch_earlier(h, b);
+        const int64_t ticket = h->earlier.ticket;
+        h->earlier.ticket = 0;
+        fetch_next(h, b);
+        if (away_wait(&h->away, ticket, e)) return -1;
+    }
+    if (away_left(&h->away, x, n, e)) return -1;
+    if (!earlier || mutant_on(MUTANT_GRAD_LOST)) h->model->be->ops->fill(h->model->be, x, n, 0);
     return 0;
 }
 
@@ -269,7 +332,10 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
     decay_frozen(h, b);
     if (!zero_trained(&h->plan->shards, b)) return 0;
     if (!h->away.store) update_part(h, b, r);
-    if (h->away.store && r && update_away(h, b, r, e)) return -1;
+    if (h->away.store && r) {
+        if (h->plan->fused) begin_update(h, b, b + 1);
+        if (update_away(h, b, r, e)) return -1;
+    }
     if (lends(h, b) && pass_weights(h, e)) return -1;
     return bucket_publish(h, b, e);
 }
@@ -391,6 +457,7 @@ static int share_units(struct sharded_state *h, struct err *e)
 int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
 {
     const struct zero *z = &h->plan->shards;
+    if (away_settle(&h->away, e)) return -1;
     for (int b = z->first; b < z->end; b++) {
         const int64_t *cut = z->unit_cut[zero_kind(z, b)];
         double *sums = h->optim.partial + zero_first_unit(z, b);
@@ -416,10 +483,12 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
 int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct err *e)
 {
     const struct zero *z = &h->plan->shards;
-    if (h->plan->fused) return 0;
+    if (h->plan->fused) return away_settle(&h->away, e);
+    if (h->away.store && r) begin_update(h, z->first, z->end);
     for (int b = z->first; b < z->end; b++)
         if (bucket_update(h, b, r, e)) return -1;
-    return borrows(h) ? take_weights(h, e) : 0;
+    if (borrows(h) && take_weights(h, e)) return -1;
+    return away_settle(&h->away, e);
 }
 
 /* ---- placing --------------------------------------------------------------------------------- */

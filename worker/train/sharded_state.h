@@ -25,11 +25,12 @@
  * own weights.
  *
  * If the optimizer is offloaded (away.h), the gradient of a bucket leaves the device when its
- * backward pass ends. A rank that adds up its own gradients (plan_adds_here) gets the sum of its
- * earlier samples back before the backward pass adds to it, and sums over ranks after the last
- * sample. Otherwise the sum over ranks of each sample is added to that of the earlier ones. The
- * sums of squares are computed before the last sample's gradient leaves. The update then brings
- * one piece after another back with its state.
+ * backward pass ends, while that of the next bucket is computed. A rank that adds up its own
+ * gradients (plan_adds_here) gets the sum of its earlier samples back before the backward pass adds
+ * to it, and sums over ranks after the last sample. Otherwise the sum over ranks of each sample is
+ * added to that of the earlier ones. The sums of squares are computed before the last sample's
+ * gradient leaves. The update then brings one piece after another back with its state. While a
+ * piece is updated, the next one arrives and the one before it leaves.
  *
  * If plan.fused is set, a bucket is updated as soon as it has been summed.
  *
@@ -48,6 +49,22 @@
 /* The arrays of a training. Each array is flat and has the order of param_list. */
 enum sharded_array { SHARDED_WEIGHTS, SHARDED_M, SHARDED_V, SHARDED_EMA, SHARDED_GRAD };
 
+/* The part of an offloaded optimizer that is updated next. Its arrays are on their way to window
+ * `w`. */
+struct sharded_ahead {
+    int b, end;                    /* its bucket; the update ends before bucket `end` */
+    struct zero_range left, piece; /* the rest of the bucket; the part */
+    int w;
+    int64_t ticket; /* of its last array */
+    bool asked;     /* there is such a part */
+};
+
+/* The earlier sum of a bucket's gradient, on its way to the window of gradients. */
+struct sharded_earlier {
+    int b;
+    int64_t ticket; /* 0 if there is none */
+};
+
 struct sharded_state {
     const struct plan *plan; /* borrowed, as the model is */
     struct model *model;
@@ -58,6 +75,8 @@ struct sharded_state {
     float *master, *m, *v;
     float *ema; /* [n_shard] moving average of the weights; NULL if none is kept */
     struct away away;
+    struct sharded_ahead ahead;
+    struct sharded_earlier earlier;
     float *acc;  /* [n_shard] gradient of the step; NULL if model->grad itself is
                   * used */
     float *tied; /* PLAN_GRAD_TIED: the head's part of the gradient of the embedding */
