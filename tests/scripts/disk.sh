@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Disks that are full, read-only or slow while a training writes checkpoints: the job names the
 # file, waits or runs on, never resumes from half a checkpoint, and ends with the bits of the
-# undisturbed run. The job directories are on a small tmpfs of their own, in a user and mount
-# namespace.
+# undisturbed run. Disks that are full before a merge, or become full while it writes: the job names
+# the disk, leaves no model that looks complete, and merges when there is room. The job directories
+# are on a small tmpfs of their own, in a user and mount namespace.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 # tests: not kept: it mounts a disk
 set -u
@@ -92,6 +93,39 @@ room
 ends_well "full and killed" "$id"
 rm -rf "${JOBS:?}/$id"
 
+# ---- full before a merge -------------------------------------------------------------------------
+# The merged model has about 500 KB.
+free_kib() { df --output=avail -k "$JOBS" | tail -n 1 | tr -d ' '; }
+leave() { # KIB: fills the disk until it has this much
+    dd if=/dev/zero of="$FILL" bs=1k count=$(($(free_kib) - $1)) status=none
+    test "$(free_kib)" -le "$1"
+}
+files_of() { find "$JOBS/$1/checkpoints" -type f 2>/dev/null; }
+refused() { seqctl events "$1" -o jsonl | grep -q '"type": "rank_exit".*"no_space"'; }
+merges_well() { # NAME ID
+    succeeds "$1" "$2" || return
+    same "$1: the model of the undisturbed merge" "$(field "$2" result.weights_sha256)" "$MERGED"
+    check "$1: no .tmp is left" no_tmp "$2"
+}
+JSON='"data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 128}, "train": {"steps": 2}, "seed": 3'
+base=$(seqctl submit - -o name -q <<<"{\"kind\": \"train\", \"model\": {\"config\": $LLAMA}, $JSON}")
+succeeds "a model" "$base"
+tuned=$(seqctl submit - -o name -q <<<"{\"kind\": \"train\", \"model\": {\"path\": \"job:$base\"}, \"adapter\": {\"type\": \"lora\", \"rank\": 4}, $JSON}")
+succeeds "an adapter of it" "$tuned"
+id=$(seqctl merge "$tuned" -o name -q)
+succeeds "an undisturbed merge" "$id"
+MERGED=$(field "$id" result.weights_sha256)
+rm -rf "${JOBS:?}/$id"
+check "the disk has no room for the merged model" leave 300
+id=$(seqctl merge "$tuned" -o name -q)
+check "full before a merge: it is refused" until_ok 200 refused "$id"
+says "full before a merge: the sentence names need, disk and fix" \
+    "the merged model needs 1 MiB on the disk of .*/jobs/$id, and 0 MiB are free: remove" seqctl events "$id"
+same "full before a merge: no file is written" "$(files_of "$id" | wc -l)" 0
+room
+merges_well "full before a merge" "$id"
+rm -rf "${JOBS:?}/$id"
+
 # ---- read-only -----------------------------------------------------------------------------------
 id=$(submit readonly)
 wait_event "$id" checkpoint 1
@@ -106,11 +140,13 @@ ends_well read-only "$id"
 rm -rf "${JOBS:?}/$id"
 check "seqd stops" seqd_stop
 
-# ---- slow ----------------------------------------------------------------------------------------
-# Every fsync takes 60 ms longer; a checkpoint has about twelve.
-if preload seqrank -DSLOW_LOG="\"$T/slow.log\"" <<'C'
+# ---- slow, and full while a merge writes ---------------------------------------------------------
+# Every fsync takes 60 ms longer; a checkpoint has about twelve. The first write of a weight while
+# there is a file fill-now removes that file and fills the disk.
+if preload seqrank -DSLOW_LOG="\"$T/slow.log\"" -DFILL_NOW="\"$T/fill-now\"" -DFILL="\"$FILL\"" <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -129,6 +165,23 @@ int fsync(int fd)
     int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
     return next(fd);
 }
+ssize_t write(int fd, const void *p, size_t n)
+{
+    static const char zeros[1 << 16];
+    char link[64], path[4096];
+    ssize_t (*next)(int, const void *, size_t) =
+        (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = n < 65536 ? -1 : readlink(link, path, sizeof path - 1);
+    path[size < 0 ? 0 : size] = 0;
+    if (strstr(path, "/checkpoints") && strstr(path, "safetensors") && !unlink(FILL_NOW)) {
+        int to = open(FILL, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        while (next(to, zeros, sizeof zeros) > 0) {
+        }
+        close(to);
+    }
+    return next(fd, p, n);
+}
 C
 then
     seqd_start || { lib_end; exit 1; }
@@ -136,6 +189,15 @@ then
     ends_well slow "$id"
     check "slow: the disk was slow" test "$(wc -l <"$T/slow.log")" -ge 40
     check "slow: in one attempt" lost_no_rank "$id"
+    rm -rf "${JOBS:?}/$id"
+    : >"$T/fill-now"
+    id=$(seqctl merge "$tuned" -o name -q)
+    check "full during a merge: it fails" until_ok 200 refused "$id"
+    check "full during a merge: the disk was filled" test ! -e "$T/fill-now" -a -s "$FILL"
+    says "full during a merge: file and reason" 'checkpoints/step-.*safetensors.*No space' seqctl events "$id"
+    check "full during a merge: no model looks complete" test -z "$(files_of "$id" | grep -v '\.tmp/')"
+    room
+    merges_well "full during a merge" "$id"
     check "seqd stops" seqd_stop
 fi
 check "nothing is left running" until_ok 50 nothing_left
