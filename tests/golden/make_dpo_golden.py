@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes dpo/NAME.safetensors, which has five steps of direct preference optimization in float64 of a model of
 make_lm_golden.py, with torch.optim.AdamW and clip_grad_norm_. Each answer is computed alone, as the package trl does
-it; check_dpo.py compares the files with trl.DPOTrainer. It is needed only to make the files again: pip install torch
+it; check_dpo.py compares the files with trl.DPOTrainer, which has the same numbers in float64 to 1e-14, and says why
+EPS is larger than usual. It is needed only to make the files again: pip install torch
 transformers peft.
 
 ids is int32 [samples, S]. answers is int32 [2 pairs, 4]: sample, first position, tokens, tokens of the prompt; the
