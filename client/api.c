@@ -39,8 +39,18 @@ static char *field_of(const char *pointer, char *out, size_t size)
     return out;
 }
 
-/* Adds a line for each error, with its field and its sentence. If the first line already has the
- * sentence, adds only the field. */
+/* Tells whether a sentence begins with its field. In a batch, "jobs[3]: kind is missing" begins with
+ * the field jobs.3.kind. */
+static bool says_field(const char *text, const char *field)
+{
+    int n = 0, begun = 0;
+    sscanf(field, "jobs.%*d.%n", &n);
+    sscanf(text, "jobs[%*d]: %n", &begun);
+    return n && begun ? err_begins(text + begun, field + n) : err_begins(text, field);
+}
+
+/* Adds a line for each error, with its sentence, which begins with its field. If the first line
+ * already has the sentence, adds only the field. */
 static void add_errors(const struct jv *errors, const char *detail, FILE *out)
 {
     for (size_t i = 0; i < jv_len(errors); i++) {
@@ -49,7 +59,8 @@ static void add_errors(const struct jv *errors, const char *detail, FILE *out)
         const char *text = jv_str(one, "detail", "");
         field_of(jv_str(one, "pointer", ""), field, sizeof field);
         if (strcmp(text, detail))
-            fprintf(out, "\n  %s%s%s", field, *field ? ": " : "", text);
+            fprintf(out, "\n  %s%s%s", says_field(text, field) ? "" : field,
+                    !*field || says_field(text, field) ? "" : ": ", text);
         else if (*field && !strstr(detail, field))
             fprintf(out, "\n  field: %s", field);
     }

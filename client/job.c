@@ -62,8 +62,9 @@ static double seconds_between(const struct jv *job, const char *from, const char
 /* Prints why the job failed. With -q only errors are printed, so the error then names the job. */
 static void say_error(const struct cli *c, const struct jv *job)
 {
-    const char *field = jv_str(job, "error.field", ""), *colon = *field ? ": " : "";
     const char *text = jv_str(job, "error.text", "no reason given");
+    const char *named = jv_str(job, "error.field", "");
+    const char *field = err_begins(text, named) ? "" : named, *colon = *field ? ": " : "";
     const char *node = jv_str(job, "error.node", "");
     int64_t rank = jv_int(job, "error.rank", -1);
     char where[160] = "";

@@ -124,6 +124,12 @@ int err_write(struct err *e, int64_t needed, const char *fmt, ...)
     return -1;
 }
 
+bool err_begins(const char *text, const char *name)
+{
+    const size_t n = strlen(name);
+    return !strncmp(text, name, n) && text[n] && strchr(":,. [", text[n]);
+}
+
 int err_prefix(struct err *e, const char *fmt, ...)
 {
     if (!e) return -1;
@@ -134,8 +140,18 @@ int err_prefix(struct err *e, const char *fmt, ...)
     vsnprintf(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
     size_t n = strlen(e->text);
-    snprintf(e->text + n, sizeof e->text - n, ": %s", old);
+    if (err_begins(old, e->text))
+        memcpy(e->text, old, sizeof old);
+    else
+        snprintf(e->text + n, sizeof e->text - n, ": %s", old);
     return -1;
+}
+
+int err_about(struct err *e, const char *field)
+{
+    if (!e) return -1;
+    snprintf(e->field, sizeof e->field, "%s", field);
+    return err_prefix(e, "%s", field);
 }
 
 void err_plain(struct err *e)

@@ -9,6 +9,7 @@
 #ifndef SEQD_CORE_ERR_H
 #define SEQD_CORE_ERR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 enum err_code {
     ERR_NONE = 0,
@@ -56,8 +57,14 @@ int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf,
 /* Does the same as err_errno after a write to a file that must hold at least `needed` bytes. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Puts "prefix: " in front of the sentence, to say which operation failed. Returns -1. */
+/* Tells whether a sentence begins with `name`, the name of a field or an operation, or with a member
+ * of the field `name`. */
+bool err_begins(const char *text, const char *name);
+/* Puts "prefix: " in front of the sentence, to say which operation failed, unless the sentence
+ * begins with the prefix already (err_begins). Returns -1. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Makes the error one about `field`, which the sentence then begins with. Returns -1. */
+int err_about(struct err *e, const char *field);
 
 /* Replaces control characters in the sentence by question marks. Call it for a sentence that
  * quotes a file. */

@@ -21,6 +21,33 @@
 #include "api/core/sha256.h"
 #include "api/core/utf8.h"
 
+/* Checks that a sentence has its field or its prefix once. */
+static void test_err_about(void)
+{
+    static const struct {
+        const char *says, *want;
+    } rows[] = {{"/a: it is damaged", "model.adapter: /a: it is damaged"},
+                {"model.adapter: /a: it is damaged", "model.adapter: /a: it is damaged"},
+                {"model.adapter /a has none", "model.adapter /a has none"},
+                {"model.adapter.x is odd", "model.adapter.x is odd"},
+                {"model.adapter[1] is odd", "model.adapter[1] is odd"},
+                {"model.adapter, a list, is odd", "model.adapter, a list, is odd"},
+                {"model.adapters has none", "model.adapter: model.adapters has none"},
+                {"model.adapter", "model.adapter: model.adapter"},
+                {"", "model.adapter: "}};
+    struct err e;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        err_field(&e, ERR_CORRUPT, "adapter.rank", "%s", rows[i].says);
+        CHECK(err_about(&e, "model.adapter") == -1 && e.code == ERR_CORRUPT);
+        CHECK_STR(e.field, "model.adapter");
+        CHECK_STR(e.text, rows[i].want);
+        err_set(&e, ERR_IO, "%s", rows[i].says);
+        CHECK(err_prefix(&e, "model.%s", "adapter") == -1 && !*e.field);
+        CHECK_STR(e.text, rows[i].want);
+    }
+    CHECK(err_about(NULL, "name") == -1);
+}
+
 static void test_err(void)
 {
     struct err e = {0};
@@ -30,6 +57,7 @@ static void test_err(void)
     CHECK(err_prefix(&e, "%s", "job 7") == -1);
     CHECK_STR(e.text, "job 7: 3 is odd");
     CHECK_STR(e.field, "data.seq_len");
+    test_err_about();
     errno = ENOENT;
     CHECK(err_errno(&e, "open %s", "/x") == -1 && e.code == ERR_NOT_FOUND);
     CHECK_STR(e.text, "open /x: No such file or directory");

@@ -61,8 +61,7 @@ int request_text_take(struct request *r, const struct job_spec *spec, const char
     if (!request_text_reads(r, spec)) return request_text_refuse(r, spec, "prompt", e);
     if (r->tokenizer) {
         if (cut_text(r, spec, text, size, true, e) == 0) return 0;
-        if (e) strcpy(e->field, "prompt");
-        return err_prefix(e, "prompt");
+        return err_about(e, "prompt");
     }
     assert(size <= r->room);
     for (int64_t i = 0; i < size; i++) r->tokens[i] = (unsigned char)text[i];
@@ -104,6 +103,5 @@ int request_text_of_messages(struct request *r, const struct job_spec *spec, con
         return -1;
     }
     if (cut_text(r, spec, r->written.text, r->written.size, false, e) == 0) return 0;
-    strcpy(e->field, "messages");
-    return err_prefix(e, "messages");
+    return err_about(e, "messages");
 }

@@ -83,9 +83,7 @@ int offload_file(int dir, int64_t size, struct err *e)
         fd = -1;
     }
     if (fd >= 0) return fd;
-    err_prefix(e, OFFLOAD_FIELD);
-    snprintf(e->field, sizeof e->field, OFFLOAD_FIELD);
-    return -1;
+    return err_about(e, OFFLOAD_FIELD);
 }
 
 static ssize_t move(const struct offload *o, const struct offload_copy *r, int64_t done)
@@ -105,9 +103,8 @@ static int64_t copy(const struct offload *o, const struct offload_copy *r, struc
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             if (n == 0) errno = r->out ? ENOSPC : EIO; /* EIO, because the file ended early */
-            err_errno(e, OFFLOAD_FIELD ": %s %lld offloaded bytes", r->out ? "write" : "read",
-                      (long long)r->size);
-            snprintf(e->field, sizeof e->field, OFFLOAD_FIELD);
+            err_errno(e, "%s %lld offloaded bytes", r->out ? "write" : "read", (long long)r->size);
+            err_about(e, OFFLOAD_FIELD);
             break;
         }
         done += n;

@@ -229,8 +229,7 @@ void adapter_facts_changed(const char *field, struct err *e)
 {
     if (!strncmp(e->field, "adapter.", 8))
         set_fix(e, "the directory has changed since the job was submitted: submit the job again");
-    err_prefix(e, "%s", field);
-    snprintf(e->field, sizeof e->field, "%s", field);
+    err_about(e, field);
 }
 
 static int refuse_list(const char *field, const char *things, const char *names, struct err *e)

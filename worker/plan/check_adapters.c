@@ -222,9 +222,7 @@ static int find_all(const struct job_spec *s, int n, struct shape_adapter *to, s
     for (int i = 0; i < n && !rc; i++) {
         rc = find_one(s, i, own, facts, e);
         to[i] = own->model.shape.adapter;
-        if (!rc) continue;
-        err_prefix(e, "%s", job_adapter_field(s, i, field));
-        snprintf(e->field, sizeof e->field, "%s", field);
+        if (rc) err_about(e, job_adapter_field(s, i, field));
     }
     room_give(facts);
     room_give(own);
@@ -241,10 +239,8 @@ int rules_adapters(struct job_spec *s, struct err *e)
     struct shape_adapter *of = room_take(SPEC_ADAPTERS * sizeof *of);
     int rc = find_all(s, n, of, e);
     if (!rc && rules_known(s) &&
-        (set_all(&s->model.shape, of, n, e) || check_tensors(&s->model.shape, e))) {
-        rc = err_prefix(e, "%s", list);
-        snprintf(e->field, sizeof e->field, "%s", list);
-    }
+        (set_all(&s->model.shape, of, n, e) || check_tensors(&s->model.shape, e)))
+        rc = err_about(e, list);
     room_give(of);
     return rc;
 }
