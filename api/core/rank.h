@@ -20,6 +20,13 @@
  *   gang -> rank   STOP                                             exit with ERR_ABORTED
  *   gang -> rank   SAVE                                             save if the work can, then
  *                                                                   exit with RANK_EXIT_SAVED
+ *   gang -> rank   ASK    struct rank_ask + bytes of the body       rank 0 of a job that serves
+ *   gang -> rank   DROP   uint64_t, the id of a request             forget it, without an answer
+ *   rank -> gang   ANSWER struct rank_answer + bytes of the body    rank 0 of a job that serves
+ *
+ * Requests and their answers never enter the spool, a file, a log or an event. The body of a
+ * request is sent in pieces, and so is the body of its answer. Each piece is at most
+ * RANK_PIECE_SIZE bytes.
  *
  * Only rank 0 acts upon SAVE. It exits at the end of a step or of a unit of work. In training, the
  * all-reduce at the end of each step tells the other ranks, so that all ranks exit after the same
@@ -69,7 +76,10 @@ enum rank_msg_type {
     RANK_RESULT,
     RANK_FAIL,
     RANK_EXIT, /* struct rank_exit, written to the spool by seqgang, or by seqw if seqgang died */
-    RANK_SAVE  /* sent by the agent to seqgang, which sends it to the ranks */
+    RANK_SAVE, /* sent by the agent to seqgang, which sends it to the ranks */
+    RANK_ASK,
+    RANK_ANSWER,
+    RANK_DROP
 };
 
 struct rank_msg {
@@ -211,6 +221,44 @@ struct rank_fail {
 struct rank_exit {
     int32_t rank, pid, exit_status, signal; /* signal is 0 unless the rank was killed by a
                                              * signal */
+};
+
+enum { RANK_PIECE_SIZE = 64 << 10, RANK_MODEL_SIZE = 136 };
+
+/* Paths of a request beneath /openai/v1. */
+enum serve_endpoint {
+    SERVE_COMPLETIONS,
+    SERVE_CHAT, /* chat/completions */
+    SERVE_TOKENIZE,
+    SERVE_DETOKENIZE,
+    SERVE_MODELS, /* answered by seqd alone */
+    SERVE_ENDPOINT_N
+};
+
+/* Flags of struct rank_ask. */
+#define RANK_ASK_LAST 1u /* the last piece of this body */
+
+/* A piece of a request. `size` bytes of its body follow. */
+struct rank_ask {
+    uint64_t id;           /* of the request; seqd gives it, unique in the attempt */
+    uint32_t endpoint;     /* enum serve_endpoint */
+    uint32_t flags;        /* RANK_ASK_LAST or 0 */
+    int32_t adapter_named; /* index in model.adapters, or -1 if the request names no adapter */
+    int32_t size;          /* at most RANK_PIECE_SIZE */
+    char model[RANK_MODEL_SIZE]; /* the `model` that the answer shows */
+};
+
+/* Flags of struct rank_answer. */
+#define RANK_ANSWER_LAST   1u /* the last piece of this body */
+#define RANK_ANSWER_STREAM 2u /* the body is text/event-stream; set in the first piece */
+
+/* A piece of an answer. `size` bytes of its body follow. */
+struct rank_answer {
+    uint64_t id;
+    int32_t status; /* HTTP status in the first piece, 0 in the others */
+    uint32_t flags; /* RANK_ANSWER_LAST, RANK_ANSWER_STREAM */
+    int32_t size;   /* at most RANK_PIECE_SIZE */
+    int32_t pad;
 };
 
 /* The final record. The last spool record of an attempt on a node is RANK_EXIT with rank RANK_GANG
