@@ -6,7 +6,7 @@
 #include "api/core/formats.h"
 #include "api/core/strategy.h"
 
-/* The kinds before JOB_MERGE run a model. */
+/* All kinds but JOB_MERGE run a model. */
 enum job_kind {
     JOB_TRAIN,
     JOB_SCORE,
@@ -14,6 +14,7 @@ enum job_kind {
     JOB_VERIFY,
     JOB_EMBED,
     JOB_MERGE, /* adds an adapter to the weights of its base */
+    JOB_SERVE, /* answers requests as they come */
     JOB_KIND_N
 };
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };

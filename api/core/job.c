@@ -211,6 +211,14 @@ static int check_generate(struct job_spec *s, struct err *e)
     return 0;
 }
 
+static int check_serve(const struct job_spec *s, struct err *e)
+{
+    if (s->data.seq_len) return 0;
+    return err_field(e, ERR_INVALID, "data.seq_len",
+                     "data.seq_len is missing: the tokens of the longest request, its prompt and "
+                     "its answer together");
+}
+
 /* Sets data.seq_len from the sizes of latents if the spec leaves it out. A sample has at most one
  * token per latent. */
 static void count_latents(struct job_spec *s)
@@ -224,6 +232,7 @@ static int check_data(struct job_spec *s, struct err *e)
 {
     count_latents(s);
     if (s->kind == JOB_GENERATE) return check_generate(s, e);
+    if (s->kind == JOB_SERVE) return check_serve(s, e);
     if (!s->data.seq_len && s->data.n_train && s->data.train[0].format == DATA_LATENTS)
         return err_field(e, ERR_INVALID, "data.frames",
                          "data.frames, data.height and data.width say how large the largest "

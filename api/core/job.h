@@ -299,6 +299,13 @@ struct job_spec {
     } embed;
 
     struct {
+        int32_t max_requests; /* requests that are answered together */
+        int32_t queue;        /* requests that wait for one of them to end */
+        int64_t idle_s;       /* the job ends after this time without a request; 0 means never */
+        int64_t drain_s;      /* time that open requests have after a cancel */
+    } serve;
+
+    struct {
         spec_ref path; /* a directory beneath a writable root of the node; empty if there is
                         * none */
     } output;
@@ -410,6 +417,17 @@ int job_check_merge(struct job_spec *s, struct err *e);
  * bytes. Also returns true if the model's tokenizer is not known or is that of bytes, unless the
  * model's vocabulary is known to be too small for bytes (job_lacks_bytes). */
 bool job_reads_bytes(const struct job_spec *s);
+/* Tells whether the job generates text or samples: a generate job from its input, a serve job for
+ * requests. */
+static inline bool job_generates(const struct job_spec *s)
+{
+    return s->kind == JOB_GENERATE || s->kind == JOB_SERVE;
+}
+/* Tells whether each request to the job has its own number of tokens, n and log-probabilities. */
+static inline bool job_has_bodies(const struct job_spec *s)
+{
+    return s->kind == JOB_SERVE || s->input.source.format == DATA_OPENAI_BATCH;
+}
 /* Tells whether the job learns which of two answers is better, from pairs of documents. */
 static inline bool job_learns_pairs(const struct job_spec *s)
 {

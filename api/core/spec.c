@@ -18,8 +18,11 @@
 #define READS_IN   (SCORE | GENERATE | EMBED)
 #define VERIFY     K(JOB_VERIFY)
 #define GENERATE   K(JOB_GENERATE)
+#define SERVE      K(JOB_SERVE)
+#define ANSWERS    (GENERATE | SERVE)
 #define ALL        (K(JOB_KIND_N) - 1)
 #define RUNS       (ALL & ~K(JOB_MERGE)) /* the kinds that run a model */
+#define SAMPLES    (RUNS & ~SERVE)       /* kinds of a diffusion model */
 #define INTERNAL   0u
 
 #define BIG ((double)((int64_t)1 << 50)) /* doubles are exact for integers up to 2^53 */
@@ -29,8 +32,9 @@
 #define NEWER(path, word, since) word, since, path " \"" word "\""
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify",
-                                         "embed", "merge", NULL};
-static const struct field_word kind_newer[] = {{NEWER("kind", "merge", 7)}, {NULL}};
+                                         "embed", "merge", "serve",    NULL};
+static const struct field_word kind_newer[] = {
+    {NEWER("kind", "merge", 7)}, {NEWER("kind", "serve", 7)}, {NULL}};
 static const char *const init_words[] = {"auto", "random", NULL};
 const char *const spec_weights_words[] = {"model", "int8", "int4", NULL};
 /* Words, by 1 + enum rope_id. longrope is missing because its factors are fitted to one model. */
@@ -95,7 +99,7 @@ static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 #define FREEZE_8(a, b, c, d, e, f, g, h)               FREEZE(a), FREEZE(b), FREEZE(c), FREEZE(d), FREEZE(e), FREEZE(f), FREEZE(g), FREEZE(h)
 
 const struct field spec_fields[] = {
-    ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify, embed or merge.", 0, kind_newer),
+    ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify, embed, merge or serve.", 0, kind_newer),
     TEXT("name", name, "", ALL, "A name for people, at most 128 bytes; not digits alone, which are ids."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it, or a GGUF file, by its path, upload:NAME, job:ID or job:ID/step-N; else model.config."),
@@ -118,9 +122,9 @@ const struct field spec_fields[] = {
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, RUNS, "Tokens per sequence S."),
     ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: the tokenizer.json of model.path, and byte for new models and for those with seqd's own tokenizer. A model without a tokenizer takes token ids only and refuses text. Where this is byte, a model is trained and queried in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
-    INT("data.frames", data.frames, 1, 65536, 0, RUNS, "latents: frames of the largest sample."),
-    INT("data.height", data.height, 1, 65536, 0, RUNS, "latents: rows of the largest sample, in latents."),
-    INT("data.width", data.width, 1, 65536, 0, RUNS, "latents: columns of the largest sample, in latents."),
+    INT("data.frames", data.frames, 1, 65536, 0, SAMPLES, "latents: frames of the largest sample."),
+    INT("data.height", data.height, 1, 65536, 0, SAMPLES, "latents: rows of the largest sample, in latents."),
+    INT("data.width", data.width, 1, 65536, 0, SAMPLES, "latents: columns of the largest sample, in latents."),
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
     ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "How documents fill sequences: concat, end to end, then cut; best_fit, whole documents; none, a sequence for each; default: concat, and best_fit with objective.type dpo. A score takes concat or best_fit, embed concat or none."),
     ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked. A score takes auto or split, which are one there, embed auto or error, which are one, or truncate."),
@@ -219,23 +223,23 @@ const struct field spec_fields[] = {
     BOOL("verify.first_step", verify.first_step, 0, TRAINING, "train: compare all ranks with one before step 1, and fail if they differ."),
     BOOL("verify.keep_grads", verify.keep_grads, 0, TRAINING, "Keep both sides' gradients as artifacts: two files of 4 bytes a parameter.", 7),
     TEXT("input.prompt", input.prompt, "", GENERATE, "The prompt itself; or give input.path."),
-    REAL("sampling.temperature", sampling.temperature, 0, 100, 0, GENERATE, "0: greedy."),
-    INT("sampling.max_tokens", sampling.max_tokens, 1, JOB_MAX_SEQ, 256, GENERATE, "New tokens at most: the most that a request of a batch may ask for, and all of them where it says no number. Not said with an openai_batch: 256, but less than data.seq_len."),
-    INT("sampling.seed", sampling.seed, 0, BIG, 0, GENERATE, "Seed of the sampler."),
-    INT("sampling.min_tokens", sampling.min_tokens, 0, JOB_MAX_SEQ, 0, GENERATE, "New tokens at least."),
-    INT("sampling.top_k", sampling.top_k, 0, 1 << 22, 0, GENERATE, "Choose among the k likeliest tokens; default: all."),
-    REAL("sampling.top_p", sampling.top_p, 1e-9, 1, 1, GENERATE, "Choose among the likeliest tokens that together have this probability."),
-    REAL("sampling.min_p", sampling.min_p, 0, 1, 0, GENERATE, "Drop tokens less likely than min_p times the likeliest."),
-    REAL("sampling.repetition_penalty", sampling.repetition_penalty, 1e-3, 1e3, 1, GENERATE, "Divides the logits of tokens seen before; 1: none."),
-    REAL("sampling.frequency_penalty", sampling.frequency_penalty, -100, 100, 0, GENERATE, "Subtracted once for each time a token was generated."),
-    REAL("sampling.presence_penalty", sampling.presence_penalty, -100, 100, 0, GENERATE, "Subtracted from tokens that were generated."),
-    TEXT("sampling.stop.0", sampling.stop[0], "", GENERATE, "A string that ends the text."),
-    TEXT("sampling.stop.1", sampling.stop[1], "", GENERATE, "A second one."),
-    TEXT("sampling.stop.2", sampling.stop[2], "", GENERATE, "A third one."),
-    TEXT("sampling.stop.3", sampling.stop[3], "", GENERATE, "A fourth one."),
-    INT("sampling.n", sampling.n, 1, 1024, 1, GENERATE, "Continuations of each prompt."),
-    INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, GENERATE, "Report each token's log-probability, before temperature and penalties, and this many alternatives."),
-    BOOL("sampling.ignore_eos", sampling.ignore_eos, 0, GENERATE, "Continue after the end of a document."),
+    REAL("sampling.temperature", sampling.temperature, 0, 100, 0, ANSWERS, "0: greedy."),
+    INT("sampling.max_tokens", sampling.max_tokens, 1, JOB_MAX_SEQ, 256, ANSWERS, "New tokens at most: the most that a request of a batch may ask for, and all of them where it says no number. Not said with an openai_batch or by a serve job: 256, but less than data.seq_len."),
+    INT("sampling.seed", sampling.seed, 0, BIG, 0, ANSWERS, "Seed of the sampler."),
+    INT("sampling.min_tokens", sampling.min_tokens, 0, JOB_MAX_SEQ, 0, ANSWERS, "New tokens at least."),
+    INT("sampling.top_k", sampling.top_k, 0, 1 << 22, 0, ANSWERS, "Choose among the k likeliest tokens; default: all."),
+    REAL("sampling.top_p", sampling.top_p, 1e-9, 1, 1, ANSWERS, "Choose among the likeliest tokens that together have this probability."),
+    REAL("sampling.min_p", sampling.min_p, 0, 1, 0, ANSWERS, "Drop tokens less likely than min_p times the likeliest."),
+    REAL("sampling.repetition_penalty", sampling.repetition_penalty, 1e-3, 1e3, 1, ANSWERS, "Divides the logits of tokens seen before; 1: none."),
+    REAL("sampling.frequency_penalty", sampling.frequency_penalty, -100, 100, 0, ANSWERS, "Subtracted once for each time a token was generated."),
+    REAL("sampling.presence_penalty", sampling.presence_penalty, -100, 100, 0, ANSWERS, "Subtracted from tokens that were generated."),
+    TEXT("sampling.stop.0", sampling.stop[0], "", ANSWERS, "A string that ends the text."),
+    TEXT("sampling.stop.1", sampling.stop[1], "", ANSWERS, "A second one."),
+    TEXT("sampling.stop.2", sampling.stop[2], "", ANSWERS, "A third one."),
+    TEXT("sampling.stop.3", sampling.stop[3], "", ANSWERS, "A fourth one."),
+    INT("sampling.n", sampling.n, 1, 1024, 1, ANSWERS, "Continuations of each prompt."),
+    INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, ANSWERS, "Report each token's log-probability, before temperature and penalties, and this many alternatives."),
+    BOOL("sampling.ignore_eos", sampling.ignore_eos, 0, ANSWERS, "Continue after the end of a document."),
     INT("sampling.steps", sampling.steps, 1, 10000, 30, GENERATE, "Diffusion: steps of a sample, of Euler's rule or, under iddpm, of DDIM: 2 to 1000 there."),
     REAL("sampling.guidance", sampling.guidance, 0, 1000, 7, GENERATE, "Diffusion: classifier-free guidance scale; 1: none."),
     INT32("sampling.eta", sampling.eta, 0, 1, 0, GENERATE, "Diffusion under iddpm: 0: DDIM, 1: ancestral sampling, by the learned variance.", 7),
@@ -263,6 +267,10 @@ const struct field spec_fields[] = {
     ENUM("determinism", determinism, determinism_words, DET_RUN, RUNS, "off, run: same bits on the same ranks, ranks: on any number of ranks at the same parallel.dp, except in decoding: log-probabilities of generated tokens have other last bits on other ranks."),
     ADAPTER(0), ADAPTER(1), ADAPTER(2), ADAPTER(3), ADAPTER(4), ADAPTER(5), ADAPTER(6), ADAPTER(7),
     INT32("embed.unsaid", embed.unsaid, 0, 3, 0, INTERNAL, "Bits of enum embed_unsaid: what the job leaves to model.path.", 7),
+    INT32("serve.max_requests", serve.max_requests, 1, JOB_MAX_BATCH, 16, SERVE, "Requests that are answered at once: a pass over the weights gives each of them a token. Answers are the same bits whatever it is; memory has a cache for each.", 7),
+    INT32("serve.queue", serve.queue, 0, 4096, 64, SERVE, "Requests that wait for their turn; one more is refused with 429.", 7),
+    INT("serve.idle_s", serve.idle_s, 0, 1e9, 0, SERVE, "The job ends, succeeded, after this many seconds without a request; 0: it never ends by itself.", 7),
+    INT("serve.drain_s", serve.drain_s, 0, 86400, 30, SERVE, "Seconds that open requests have to finish after a cancel; new ones are refused at once.", 7),
     {NULL}
 };
 
@@ -305,7 +313,7 @@ static const struct other_path {
 } other_paths[] = {
     {"labels", ALL},
     {"model", ALL},
-    {"model.adapters", GENERATE},
+    {"model.adapters", ANSWERS},
     {"model.config", ALL},
     {"model.rope", ALL},
     {"data", ALL},
@@ -336,8 +344,8 @@ static const struct other_path {
     {"guard", TRAINING},
     {"score", SCORE},
     {"embed", EMBED},
-    {"sampling", GENERATE},
-    {"sampling.stop", GENERATE},
+    {"sampling", ANSWERS},
+    {"sampling.stop", ANSWERS},
     {"resources", ALL},
     {"limits", ALL},
     {"precision", ALL},
@@ -346,6 +354,7 @@ static const struct other_path {
     {"ema", TRAINING},
     {"infer", GENERATE},
     {"context", GENERATE},
+    {"serve", SERVE},
     {"output", ALL},
     {"adapter", ALL},
     {"adapter.targets", ALL},

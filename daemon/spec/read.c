@@ -390,7 +390,7 @@ static const struct special {
     {"train.freeze", read_freeze, TRAINING},
     {"adapter.targets", read_targets, ~0u},
     {"adapter.modules_to_save", read_saved, ~0u},
-    {"sampling.stop", read_stop, 1u << JOB_GENERATE},
+    {"sampling.stop", read_stop, 1u << JOB_GENERATE | 1u << JOB_SERVE},
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},
     {"model.config", read_config, ~0u},
@@ -482,7 +482,8 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     const struct field *f = spec_field("kind");
     if (!kind)
         return err_field(r->e, ERR_INVALID, "kind",
-                         "kind is missing: one of train, score, generate, verify, embed, merge");
+                         "kind is missing: one of train, score, generate, verify, embed, merge, "
+                         "serve");
     return scalar_word(r, "kind", f->words, kind, &r->s->kind);
 }
 
@@ -510,14 +511,13 @@ static int check_paths(struct spec_reader *r)
     return 0;
 }
 
-/* If a batch does not limit the tokens of a request, sets the limit so that there is room for a
- * prompt. Each line of a batch has its own number of tokens, and the default may be longer than
+/* If a batch or a serve job does not limit the tokens of a request, sets the limit so that there is
+ * room for a prompt. Each request has its own number of tokens, and the default may be longer than
  * the sequence. */
 static void bound_tokens(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
-    if (s->kind != JOB_GENERATE || r->has_max_tokens ||
-        s->input.source.format != DATA_OPENAI_BATCH || s->data.seq_len < 2 ||
+    if (!job_generates(s) || r->has_max_tokens || !job_has_bodies(s) || s->data.seq_len < 2 ||
         s->data.seq_len > s->sampling.max_tokens)
         return;
     s->sampling.max_tokens = s->data.seq_len - 1;

@@ -271,7 +271,7 @@ static const char *const refused[][3] = {
     {"{" BASE ",\"train\":{\"steps\":5},\"objective\":{\"type\":\"lora\"}}", "objective.type",
      "\"lora\" is not one of: auto, causal_lm, masked_lm, rectified_flow, iddpm, dpo: write "
      "\"causal_lm\", or leave it out, and set adapter.type to \"lora\""},
-    {"{\"kind\":\"sft\"}", "kind", "verify, embed, merge: write \"train\""},
+    {"{\"kind\":\"sft\"}", "kind", "verify, embed, merge, serve: write \"train\""},
     {"{\"kind\":\"trian\"}", "kind", "did you mean \"train\"?"},
     {"{" BASE ",\"precision\":{\"params\":\"bfloat16\"}}", "precision.params",
      "is not one of: fp32, bf16, fp16: write \"bf16\""},

@@ -188,7 +188,8 @@ static void test_defaults_of_kinds(void)
 {
     struct job_spec s, again;
     struct err e;
-    for (int k = 0; k < JOB_MERGE; k++) {
+    for (int k = 0; k < JOB_KIND_N; k++) {
+        if (k == JOB_MERGE) continue;
         good(&s, k);
         CHECK_MSG(!family_check(&s, &e), "%s: %s", spec_kind_name(k), e.text);
         CHECK(s.resources.ranks == 1 && s.parallel.sp == 1);
@@ -387,6 +388,55 @@ static void break_data(struct job_spec *s, int i)
     case 14: t[1].format = DATA_JSONL, s->data.loss_on = LOSS_ON_COMPLETION; break;
     case 15: s->eval.data[s->eval.n_data++] = t[0]; break;
     }
+}
+
+/* A serve job has the rules of a batch of requests. Its tokens and its requests are bounded. */
+static void break_serve(struct job_spec *s, int i)
+{
+    good(s, JOB_SERVE);
+    s->data.seq_len = 512;
+    switch (i) {
+    case 0: s->data.seq_len = 0; break;
+    case 1: s->data.seq_len = 100; break;
+    case 2: s->sampling.n = 2, s->sampling.temperature = 1; break;
+    case 3: put(s, &s->resources.device, "cuda"); break;
+    case 4:
+        s->model.shape.rope = (struct shape_rope){.kind = ROPE_DYNAMIC, .factor = 2};
+        s->model.shape.max_pos = 1024;
+        break;
+    case 5: s->serve.max_requests = JOB_MAX_BATCH + 1; break;
+    case 6: s->serve.queue = -1; break;
+    case 7: s->model.shape.family = FAMILY_BERT; break;
+    case 8: s->model.shape.family = FAMILY_LATTE; break;
+    default: break;
+    }
+}
+
+static void test_serve_rules(void)
+{
+    static const char *const fields[] = {"data.seq_len",
+                                         "data.seq_len",
+                                         "sampling.n",
+                                         "serve.max_requests",
+                                         "serve.max_requests",
+                                         "serve.max_requests",
+                                         "serve.queue",
+                                         "kind",
+                                         "kind"};
+    struct job_spec s;
+    struct err e;
+    for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
+        e = (struct err){0};
+        break_serve(&s, i);
+        CHECK_MSG(family_check(&s, &e) == -1, "case %d passes", i);
+        CHECK_MSG(!strcmp(e.field, fields[i]), "case %d: field %s: %s", i, e.field, e.text);
+    }
+    break_serve(&s, -1);
+    s.sampling.top_k = 5, s.sampling.logprobs = 2; /* the values of a request that says none */
+    CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
+    CHECK(s.serve.max_requests == 16 && spec_needs(&s, 6));
+    CHECK_STR(spec_needs(&s, 6), "kind \"serve\"");
+    CHECK(!spec_needs(&s, 7));
 }
 
 static void test_data_rules(void)
@@ -1031,6 +1081,7 @@ int main(void)
     RUN(test_cannot_pair);
     RUN(test_noise_rules);
     RUN(test_infer_rules);
+    RUN(test_serve_rules);
     RUN(test_data_rules);
     RUN(test_values_by_kind);
     RUN(test_tls_is_for_tcp);

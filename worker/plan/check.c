@@ -27,7 +27,7 @@ static int check_prompt_text(const struct job_spec *s, struct err *e)
     char field[32];
     if (*spec_text(s, s->input.prompt))
         return job_refuse_text(s, "input.prompt", "input.prompt", e);
-    if (s->input.source.format != DATA_OPENAI_BATCH)
+    if (!job_has_bodies(s)) /* a body may have ids */
         return job_refuse_text(s, "input", "a prompt of input.path", e);
     for (int i = 0; i < SPEC_STOPS; i++) {
         snprintf(field, sizeof field, "sampling.stop.%d", i);
@@ -67,7 +67,7 @@ static int check_text(struct job_spec *s, struct err *e)
         leave_room(s);
         return 0;
     }
-    if (s->kind == JOB_GENERATE) return check_prompt_text(s, e);
+    if (job_generates(s)) return check_prompt_text(s, e);
     if (s->kind == JOB_SCORE || s->kind == JOB_EMBED)
         return check_source_text(s, &s->input.source, "input", e);
     for (int i = 0; i < s->data.n_train; i++) {
@@ -99,9 +99,9 @@ static int check_objective(struct job_spec *s, struct err *e)
 {
     const struct family_row *f = family_row(&s->model.shape);
     const enum objective_id own = own_objective(s, f);
-    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY && s->kind != JOB_GENERATE) return 0;
+    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY && !job_generates(s)) return 0;
     if (s->objective.type == OBJECTIVE_AUTO) s->objective.type = (int32_t)own;
-    const bool causal = own == OBJECTIVE_CAUSAL_LM, can_pair = causal && s->kind != JOB_GENERATE;
+    const bool causal = own == OBJECTIVE_CAUSAL_LM, can_pair = causal && !job_generates(s);
     if (s->objective.type != OBJECTIVE_DPO && rules_unpaired(s, can_pair, e)) return -1;
     if (f->task == MODEL_DIFFUSION) return rules_objective(s, e);
     if (s->objective.type == OBJECTIVE_DPO && causal) return rules_pairs(s, e);
@@ -173,14 +173,14 @@ static int check_positions(struct job_spec *s, struct err *e)
                      "max_position_embeddings%s: make it at most that%s",
                      field, (long long)longest, (long long)family_positions(m),
                      m->first_pos ? " less pad_token_id + 1" : "",
-                     s->kind == JOB_EMBED || s->kind == JOB_GENERATE
+                     s->kind == JOB_EMBED || job_generates(s)
                          ? ""
                          : ", or say data.reset_positions true for documents that fit in it");
 }
 
 static int check_masked(struct job_spec *s, struct err *e)
 {
-    if (s->kind == JOB_GENERATE || s->kind == JOB_SCORE)
+    if (job_generates(s) || s->kind == JOB_SCORE)
         return err_field(e, ERR_UNSUPPORTED, "kind",
                          "a %s job needs a model that tells the next token: this family reads both "
                          "ways, it can train, verify and embed",
@@ -358,7 +358,7 @@ int family_check(struct job_spec *s, struct err *e)
     if (job_check(s, e) || rules_rope(s, e)) return -1;
     if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);
     if (rules_in_time(s, e)) return -1;
-    if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;
+    if (job_generates(s) && rules_generate(s, e)) return -1;
     if (rules_known(s) && check_model(s, e)) return -1;
     if (rules_parallel(s, e) || rules_states(s, e) || rules_offload(s, e)) return -1;
     if (rules_known(s)) config_keep(s);

@@ -80,11 +80,12 @@ static const char *form_field(const struct job_spec *s)
  * choice. */
 static int check_beside(const struct job_spec *s, struct err *e)
 {
-    if (s->kind != JOB_GENERATE)
-        return err_field(e, ERR_INVALID, list,
-                         "%s belongs to a generate job, and a %s job has one adapter: name it in "
-                         "model.adapter",
-                         list, spec_kind_name(s->kind));
+    if (!job_generates(s))
+        return err_field(
+            e, ERR_INVALID, list,
+            "%s belongs to a generate or serve job, and a %s job has one adapter: name it in "
+            "model.adapter",
+            list, spec_kind_name(s->kind));
     if (s->model.adapter)
         return err_field(e, ERR_INVALID, list,
                          "%s beside model.adapter: requests choose from %s alone, so move "

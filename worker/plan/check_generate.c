@@ -1,4 +1,4 @@
-/* check_generate.c: the rules of a generate job, for tokens or for samples. */
+/* check_generate.c: the rules of a generate job, for tokens or for samples, and of a serve job. */
 #include <stdio.h>
 #include <string.h>
 #include "worker/family/family.h"
@@ -67,7 +67,7 @@ static int check_greedy(const struct job_spec *s, struct err *e)
 static int check_sampling(const struct job_spec *s, struct err *e)
 {
     const int64_t V = s->model.shape.vocab;
-    const bool batch = s->input.source.format == DATA_OPENAI_BATCH;
+    const bool bodies = job_has_bodies(s);
     if (rules_known(s) && s->sampling.top_k > V)
         return err_field(e, ERR_INVALID, "sampling.top_k",
                          "sampling.top_k %lld is more than the %lld tokens of the vocabulary",
@@ -77,17 +77,18 @@ static int check_sampling(const struct job_spec *s, struct err *e)
                          "sampling.min_tokens %lld is more than sampling.max_tokens %lld: raise "
                          "sampling.max_tokens, or lower sampling.min_tokens",
                          (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
-    if (batch && s->sampling.n > 1)
+    if (bodies && s->sampling.n > 1)
         return err_field(e, ERR_INVALID, "sampling.n",
-                         "sampling.n %lld with an openai_batch: n stands in the body of each "
-                         "request",
-                         (long long)s->sampling.n);
-    return check_stops(s, e) || (!batch && check_greedy(s, e)) ? -1 : 0;
+                         "sampling.n %lld with %s: n stands in the body of each request",
+                         (long long)s->sampling.n,
+                         s->kind == JOB_SERVE ? "a serve job" : "an openai_batch");
+    return check_stops(s, e) || (!bodies && check_greedy(s, e)) ? -1 : 0;
 }
 
 static int check_prompts(const struct job_spec *s, struct err *e)
 {
     const int f = s->input.source.format;
+    if (s->kind == JOB_SERVE) return 0;
     const bool file = *spec_text(s, s->input.source.path) != 0;
     if (!file && f != DATA_TEXT)
         return err_field(e, ERR_INVALID, "input.format",
@@ -102,18 +103,23 @@ static int check_prompts(const struct job_spec *s, struct err *e)
 static int refuse_batch(const struct job_spec *s, enum err_code code, const char *why,
                         struct err *e)
 {
-    return err_field(e, code, "infer.batch", "infer.batch %d: %s", s->infer.batch, why);
+    const bool serves = s->kind == JOB_SERVE;
+    const char *const field = serves ? "serve.max_requests" : "infer.batch";
+    return err_field(e, code, field, "%s %d: %s", field,
+                     serves ? s->serve.max_requests : s->infer.batch, why);
 }
 
 /* Refuses to process several prompts together if the answer to a prompt could then differ from the
  * answer that it gets alone. */
 int rules_batch(const struct job_spec *s, struct err *e)
 {
+    const bool one = s->kind == JOB_GENERATE &&
+                     (!*spec_text(s, s->input.source.path) || s->input.source.format == DATA_TEXT);
     if (rules_known(s) && family_diffusion(&s->model.shape))
         return refuse_batch(s, ERR_INVALID,
                             "it is about tokens, and a diffusion model makes latents: leave it out",
                             e);
-    if (!*spec_text(s, s->input.source.path) || s->input.source.format == DATA_TEXT)
+    if (one)
         return refuse_batch(s, ERR_INVALID,
                             "input has one prompt: leave infer.batch out, or give prompts as an "
                             "input.path of format jsonl or openai_batch",
@@ -205,13 +211,24 @@ static int check_rope(const struct job_spec *s, struct err *e)
                      (long long)s->data.seq_len, (long long)m->max_pos);
 }
 
+/* Returns the number of prompts that the job wants to be answered together. */
+static int together(const struct job_spec *s)
+{
+    return s->kind == JOB_SERVE ? s->serve.max_requests : s->infer.batch;
+}
+
 int rules_generate(struct job_spec *s, struct err *e)
 {
-    if (rules_known(s) && family_diffusion(&s->model.shape)) return check_samples(s, e);
+    const bool samples = rules_known(s) && family_diffusion(&s->model.shape);
+    if (samples && s->kind == JOB_SERVE)
+        return err_field(e, ERR_UNSUPPORTED, "kind",
+                         "a serve job answers with text, and a diffusion model makes latents: "
+                         "submit its requests as a generate job");
+    if (samples) return check_samples(s, e);
     if (rules_known(s) && (check_heeded(s, false, e) || check_rope(s, e))) return -1;
     /* If no node has described the model yet, a job with sizes of latents (data.frames) is a job
      * of a diffusion model. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
     if (check_prompts(s, e) || check_sampling(s, e)) return -1;
-    return s->infer.batch > 1 ? rules_batch(s, e) : 0;
+    return together(s) > 1 ? rules_batch(s, e) : 0;
 }

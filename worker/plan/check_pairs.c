@@ -60,10 +60,10 @@ static int check_data(const struct job_spec *s, struct err *e)
 /* Refuses what does not go with pairs in this version. */
 static int check_others(const struct job_spec *s, struct err *e)
 {
-    const char *field = s->memory.time_chunk > 0  ? "memory.time_chunk"
-                        : s->n_stages             ? "stages"
-                        : s->kind == JOB_GENERATE ? "kind"
-                                                  : NULL;
+    const char *field = s->memory.time_chunk > 0 ? "memory.time_chunk"
+                        : s->n_stages            ? "stages"
+                        : job_generates(s)       ? "kind"
+                                                 : NULL;
     if (!field) return 0;
     return err_field(e, ERR_UNSUPPORTED, field,
                      "%s: with objective.type \"dpo\" not in this version: %s", field,

@@ -293,7 +293,7 @@ static void find_limits(struct weighing *w)
 {
     struct choice *c = w->out;
     const struct option *b = &c->option[0], *wide = b->sp < w->first.sp ? &w->first : b;
-    if (limit_of(w->asked) <= 0 || w->asked->kind == JOB_GENERATE) return;
+    if (limit_of(w->asked) <= 0 || job_generates(w->asked)) return;
     const struct option *both[] = {b, wide};
     int64_t found[2] = {0};
     for (int i = 0; i < (wide == b ? 1 : 2); i++)

@@ -77,7 +77,7 @@ void weigh_compared(struct weighing *w)
 {
     const struct option b = w->out->option[0];
     const struct family_row *f = family_row(&w->asked->model.shape);
-    if (b.sp == 1 || w->asked->kind == JOB_GENERATE) return;
+    if (b.sp == 1 || job_generates(w->asked)) return;
     for (int id = STRATEGY_AUTO + 1; id < STRATEGY_N; id++) {
         const struct strategy_row *row = strategy_row(id);
         if (row->splits == SPLITS_ANY || row->splits_model || !strategy_fits(id, f)) continue;

@@ -6,8 +6,7 @@
 
 int plan_alternatives(const struct job_spec *spec)
 {
-    const bool asked = spec->input.source.format == DATA_OPENAI_BATCH;
-    return asked ? PLAN_ALTERNATIVES : spec->sampling.logprobs;
+    return job_has_bodies(spec) ? PLAN_ALTERNATIVES : spec->sampling.logprobs;
 }
 
 int plan_batch_worth(const struct plan *p, int64_t memory_limit, enum plan_batch *by)

@@ -140,15 +140,22 @@ static int check_places(const struct plan *p, const int64_t grid[2], struct err 
  * place_batch() may choose a smaller number. */
 static int batch_limit(const struct job_spec *s)
 {
+    if (s->kind == JOB_SERVE) return s->serve.max_requests;
     if (s->kind != JOB_GENERATE) return 1;
     if (s->infer.batch > 0) return s->infer.batch;
     return rules_batch(s, NULL) ? 1 : JOB_MAX_BATCH;
 }
 
+/* Returns the kind of job whose work this job does. */
+static enum job_kind plan_kind(const struct job_spec *s)
+{
+    return s->kind == JOB_SERVE ? JOB_GENERATE : (enum job_kind)s->kind;
+}
+
 int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
-    *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
+    *p = (struct plan){.kind = plan_kind(s), .sp = sp, .S = sequence_length(s)};
     if (find_grid(s, p, e)) return -1;
     p->seq_len = p->S;
     cut_windows(s, p);

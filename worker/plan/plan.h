@@ -281,8 +281,8 @@ struct plan {
      * verify.first_step. If there are several stages, only the plan of the first stage has it. */
     int64_t reference_offset, reference_size;
     int64_t reference_host_offset; /* offset, in the host's part, of the reference's host part */
-    enum job_kind kind;
-    int64_t seq_len; /* tokens of the longest sequence */
+    enum job_kind kind;            /* a serve job has JOB_GENERATE, because its work is the same */
+    int64_t seq_len;               /* tokens of the longest sequence */
     /* S: number of tokens of a sequence that a ring holds at a time; T: number of rows of a
      * rank */
     int64_t S, T;

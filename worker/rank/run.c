@@ -43,6 +43,7 @@ static const struct task tasks[] = {
     {JOB_TRAIN, true, task_train},        {JOB_SCORE, true, task_score},
     {JOB_GENERATE, false, task_generate}, {JOB_VERIFY, true, task_verify},
     {JOB_EMBED, true, task_embed},        {JOB_MERGE, false, task_merge},
+    {JOB_SERVE, false, task_serve},
 };
 _Static_assert(sizeof tasks / sizeof tasks[0] == JOB_KIND_N, "every task has its kind");
 

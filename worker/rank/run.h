@@ -61,6 +61,7 @@ int task_generate(struct run *r, struct err *e);
 int task_verify(struct run *r, struct err *e);
 int task_embed(struct run *r, struct err *e);
 int task_merge(struct run *r, struct err *e);
+int task_serve(struct run *r, struct err *e);
 
 /* ---- shared by the tasks --------------------------------------------------------------------- */
 
