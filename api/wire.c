@@ -6,12 +6,13 @@
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/address.h"
+#include "api/core/adapter.h"
 #include "api/core/removal.h"
 #include "api/core/version.h"
 #include "api/wire_pack.h"
 
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_QUIT == (int)SEQD__MSG__BODY_QUIT,
+                  (int)MSG_DROP == (int)SEQD__MSG__BODY_DROP,
               "enum msg_type numbers the members of Msg.body");
 
 #define HOUR_MS 3600000
@@ -294,6 +295,15 @@ static const struct wire_field removed[] = {
     NUMBER(Removed, size, total, 0, INT64_MAX), ERROR(Removed), NUMBER(Removed, job, job, 1, INT64_MAX), NUMBER(Removed, what, what, 0, REMOVAL_N - 1), END};
 static const struct wire_field leaving[] = {NUMBER(Leaving, end_s, end_s, 0, WIRE_MAX_TIME_S), NUMBER(Leaving, margin_s, margin_s, 0, WIRE_MAX_TIME_S), END};
 static const struct wire_field quit[] = {TEXT(Quit, reason, reason), END};
+static const struct wire_field ask[] = {
+    ATTEMPT(Ask), NUMBER(Ask, request, request, 1, INT64_MAX), NUMBER(Ask, endpoint, endpoint, 0, SERVE_MODELS - 1),
+    NUMBER(Ask, named, named, -1, SPEC_ADAPTERS - 1), TEXT(Ask, model, model), FLAG(Ask, more, more), DATA(Ask, data, WIRE_CHUNK), END};
+static const struct wire_field answer[] = {
+    ATTEMPT(Answer), NUMBER(Answer, request, request, 1, INT64_MAX), NUMBER(Answer, status, status, 0, 599),
+    FLAG(Answer, stream, stream), FLAG(Answer, more, more), DATA(Answer, data, WIRE_CHUNK), END};
+static const struct wire_field credit[] = {
+    ATTEMPT(Credit), NUMBER(Credit, request, request, 1, INT64_MAX), NUMBER(Credit, total, total, 1, WIRE_WINDOW), END};
+static const struct wire_field drop[] = {ATTEMPT(Drop), NUMBER(Drop, request, request, 1, INT64_MAX), END};
 /* clang-format on */
 
 static const struct row {
@@ -326,7 +336,12 @@ static const struct row {
     [MSG_SAVE] = {7, &seqd__stop__descriptor, stop},
     [MSG_LEAVING] = {7, &seqd__leaving__descriptor, leaving},
     [MSG_QUIT] = {7, &seqd__quit__descriptor, quit},
+    [MSG_ASK] = {7, &seqd__ask__descriptor, ask},
+    [MSG_ANSWER] = {7, &seqd__answer__descriptor, answer},
+    [MSG_CREDIT] = {7, &seqd__credit__descriptor, credit},
+    [MSG_DROP] = {7, &seqd__drop__descriptor, drop},
 };
+_Static_assert(WIRE_CHUNK == RANK_PIECE_SIZE, "a piece is one message");
 _Static_assert(sizeof rows / sizeof rows[0] == MSG_TYPE_N, "every message has its row");
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
 

@@ -46,6 +46,15 @@
  *   seqw  LEAVING    is sent after WELCOME if the time at which the node ends is known, and has
  *                    that time. At SIGTERM it means that the node's jobs must save now, and that
  *                    the agent ends when they have saved
+ *   seqd  ASK        has a piece of a request to a job that serves. seqw passes it to rank 0. It is
+ *                    sent while the node's session has few bytes queued
+ *   seqw  ANSWER     has a piece of the answer. At most WIRE_WINDOW bytes of one answer may be on
+ *                    their way; seqd sends CREDIT for bytes that the client has read. The last
+ *                    piece ends the request. If the gang is gone, or cannot take the request, the
+ *                    answer is 503 without bytes
+ *   seqd  DROP       ends a request without an answer. A session that ends drops all requests of
+ *                    the node, and seqd answers their clients. No request or answer is stored or
+ *                    sent again
  *   seqd  QUIT       tells the agent to stop every gang of its node and then to end. seqd --dev
  *                    sends it when it ends
  *   seqd  DESCRIBE, FETCH, TRACE are questions with a number, which the answer repeats. Each is
@@ -100,7 +109,8 @@ struct job_spec;
 #define WIRE_FILES      (1 + 2 * SPEC_SOURCES) /* largest number of files of one question */
 #define WIRE_MAX_SIZE   (4 << 20)              /* largest number of bytes of one message */
 #define NODE_NAME       PKI_NAME_SIZE
-#define WIRE_CHUNK      65536 /* largest number of bytes of a log or a file in one message */
+#define WIRE_CHUNK      65536      /* largest number of bytes of a log or a file in one message */
+#define WIRE_WINDOW     WIRE_CHUNK /* largest number of bytes of an answer without a CREDIT */
 /* Largest number of bytes of the answer to a TRACE, or to a DESCRIBE of all models. */
 #define WIRE_TRACE_SIZE (1 << 20)
 /* Largest number of attempts in one HELLO or EXPECT, and on one node. A node has up to 4096 slots,
@@ -152,6 +162,12 @@ enum msg_type {
     MSG_LEAVING, /* the node ends at end_s */
     /* seqd -> seqw */
     MSG_QUIT, /* asks to stop every gang and to end, as after SIGINT */
+    MSG_ASK,  /* a piece of a request, for rank 0 of an attempt that serves */
+    /* seqw -> seqd */
+    MSG_ANSWER, /* a piece of the answer */
+    /* seqd -> seqw */
+    MSG_CREDIT, /* the client has read `total` more bytes of the answer */
+    MSG_DROP,   /* the client has gone, so no answer is needed */
     MSG_TYPE_N
 };
 
@@ -159,7 +175,7 @@ enum msg_type {
 static inline bool msg_from_node(enum msg_type t)
 {
     return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN || t == MSG_REMOVED ||
-           t == MSG_LEAVING;
+           t == MSG_LEAVING || t == MSG_ANSWER;
 }
 
 struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
@@ -197,7 +213,8 @@ struct msg {
     struct disk_use disk; /* HEARTBEAT */
     int n_attempts;       /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
-    bool more;            /* EXPECT: the list continues in the next message */
+    bool more;            /* EXPECT: the list continues in the next message. ASK, ANSWER: so does
+                           * the body */
     int64_t heartbeat_ms; /* WELCOME */
     int64_t retry_ms;     /* REFUSED: time before which the node must not connect again */
     /* used by most messages: the attempt that the message is about */
@@ -239,8 +256,16 @@ struct msg {
     const void *data;
     size_t size;
     /* DESCRIBE, DESCRIBED, FETCH, FETCHED: the number of the question, which its answer
-     * repeats. */
+     * repeats. ASK, ANSWER, CREDIT, DROP: the request's id, which is unique in the attempt. */
     int64_t request;
+    /* ASK: enum serve_endpoint; index of the named adapter in model.adapters, or -1; the name of
+     * the model that the answer shows */
+    int32_t endpoint, named;
+    char model[RANK_MODEL_SIZE];
+    /* ANSWER: HTTP status in the first piece, and 0 in the others. If the status is 503 and the
+     * last piece has no bytes, the request is lost. stream: the body is text/event-stream. */
+    int32_t status;
+    bool stream;
     char path[RANK_PATH_SIZE];
     /* DESCRIBE, since ABI 7: each text has the form "FIELD:FORMAT:PATH". The question is whether a
      * file exists at each PATH. `path` is empty then. */

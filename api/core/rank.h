@@ -26,7 +26,10 @@
  *
  * Requests and their answers never enter the spool, a file, a log or an event. The body of a
  * request is sent in pieces, and so is the body of its answer. Each piece is at most
- * RANK_PIECE_SIZE bytes.
+ * RANK_PIECE_SIZE bytes. Rank 0 answers a request only when it has the last piece of its body. The
+ * gang reads the socket of rank 0 at all times, so rank 0 may send an answer without waiting for
+ * its reader. At SAVE a job that serves ends its open requests, for at most serve.drain_s. Rank 0
+ * then sends RESULT and exits with RANK_EXIT_SAVED.
  *
  * Only rank 0 acts upon SAVE. It exits at the end of a step or of a unit of work. In training, the
  * all-reduce at the end of each step tells the other ranks, so that all ranks exit after the same
@@ -223,7 +226,11 @@ struct rank_exit {
                                              * signal */
 };
 
-enum { RANK_PIECE_SIZE = 64 << 10, RANK_MODEL_SIZE = 136 };
+enum {
+    RANK_PIECE_SIZE = 64 << 10,
+    RANK_MODEL_SIZE = 200, /* a name, a colon, the name of an adapter, NUL */
+    RANK_ASKS = 1024       /* largest number of requests that are open in an attempt */
+};
 
 /* Paths of a request beneath /openai/v1. */
 enum serve_endpoint {

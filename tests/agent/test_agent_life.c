@@ -61,6 +61,10 @@ struct seqd {
     char chunk[WIRE_CHUNK];
     struct view *views[8];
     int n_views;
+    struct msg part; /* the last piece of an answer to a request */
+    char reply[1 << 20];
+    size_t reply_size; /* bytes of all pieces since the last ask */
+    int n_over;        /* requests whose last piece has come */
 };
 static struct seqd d;
 static struct gpu gpus[GPU_MAX]; /* as the agent last reported them */
@@ -228,6 +232,13 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_LEAVING: d.leaving = m, d.n_leavings++; break;
     case MSG_REPORT: on_report(&m); break;
     case MSG_LOG: on_log(&m); break;
+    case MSG_ANSWER:
+        d.part = m;
+        CHECK(d.reply_size + m.size < sizeof d.reply && m.size <= WIRE_WINDOW);
+        if (m.size) memcpy(d.reply + d.reply_size, m.data, m.size);
+        d.reply_size += m.size;
+        d.n_over += !m.more;
+        break;
     case MSG_DESCRIBED:
     case MSG_REMOVED:
     case MSG_FETCHED:
@@ -509,6 +520,126 @@ static void test_leaving(void)
     about(MSG_FORGET, 7, 1);
     about(MSG_SAVE, 97, 1);
     UNTIL(view_of(97, 1)->n_unknown == 1);
+    terminate(pid);
+    teardown();
+}
+
+/* Sends a request to the attempt, in pieces as seqd sends it. */
+static void request(int64_t job, int64_t epoch, int64_t id, const char *body, size_t size)
+{
+    struct msg m = {.type = MSG_ASK,
+                    .job = job,
+                    .epoch = epoch,
+                    .request = id,
+                    .endpoint = SERVE_CHAT,
+                    .named = -1,
+                    .model = "mine"};
+    d.reply_size = 0;
+    for (size_t at = 0; at < size; at += m.size) {
+        m.size = size - at < WIRE_CHUNK ? size - at : WIRE_CHUNK;
+        m.data = body + at;
+        m.more = at + m.size < size;
+        tell(&m);
+    }
+}
+
+/* Waits for the end of the next request. Returns its status. */
+static int request_end(int64_t job, int64_t id)
+{
+    const int before = d.n_over;
+    UNTIL(d.n_over > before);
+    CHECK(d.part.request == id && d.part.job == job);
+    d.reply[d.reply_size] = 0;
+    return d.part.status;
+}
+
+static int request_text(int64_t id, const char *body)
+{
+    request(7, 2, id, body, strlen(body));
+    return request_end(7, id);
+}
+
+/* A text that must be in no file of the node. */
+#define SECRET "the-prompt-nobody-may-keep"
+
+/* Tells whether a file in the node's state directory contains SECRET. */
+static bool is_kept(void)
+{
+    char command[256];
+    snprintf(command, sizeof command, "grep -rqs '%s' %s/state", SECRET, d.dir);
+    return system(command) == 0;
+}
+
+/* Checks that an answer larger than the window is sent as the client reads it, and that other
+ * requests are not delayed by it. */
+static void check_window(void)
+{
+    static char body[300000];
+    memset(body, 'x', sizeof body);
+    memcpy(body, SECRET, sizeof SECRET - 1);
+    request(7, 2, 21, body, sizeof body);
+    UNTIL(d.reply_size == WIRE_WINDOW);
+    CHECK(d.part.more && d.part.request == 21);
+    CHECK(request_text(22, "drops") == 200);
+    CHECK_STR(d.reply, "0 drops, model mine, endpoint 1");
+    memcpy(d.reply, body, WIRE_WINDOW); /* the second answer has overwritten the first */
+    d.reply_size = WIRE_WINDOW;
+    while (d.reply_size < sizeof body) {
+        const size_t had = d.reply_size;
+        tell(&(struct msg){
+            .type = MSG_CREDIT, .job = 7, .epoch = 2, .request = 21, .total = WIRE_WINDOW / 2});
+        UNTIL(d.reply_size > had);
+    }
+    CHECK(d.reply_size == sizeof body && !d.part.more && !memcmp(d.reply, body, sizeof body));
+}
+
+/* Checks requests to a job that serves: their answers, requests that are dropped, and requests
+ * that are lost with the session, with an attempt that is not here and with the rank. */
+static void test_serve(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 2, "serve", 2);
+    CHECK(request_text(11, SECRET " stream") == 200 && d.part.stream);
+    CHECK_STR(d.reply, SECRET " stream");
+    check_window();
+    request(7, 2, 31, "hold", 4);
+    tell(&(struct msg){.type = MSG_DROP, .job = 7, .epoch = 2, .request = 31});
+    CHECK(request_text(32, "drops") == 200 && !strncmp(d.reply, "1 drops", 7));
+    /* the session ends with an open request */
+    request(7, 2, 33, "hold", 4);
+    CHECK(request_text(34, "drops") == 200 && !strncmp(d.reply, "1 drops", 7));
+    rpc_stream_close(d.stream);
+    UNTIL(d.n_hellos == 2 && d.stream);
+    CHECK(request_text(35, "drops") == 200 && !strncmp(d.reply, "2 drops", 7));
+    request(9, 1, 36, "x", 1);
+    CHECK(request_end(9, 36) == 503 && !d.reply_size && !d.part.more);
+    /* the agent dies with an open request, and the gang tells the rank */
+    request(7, 2, 37, "hold", 4);
+    CHECK(request_text(38, "drops") == 200);
+    agent_kill(pid);
+    pid = agent_start("0");
+    UNTIL(d.n_hellos == 3 && d.stream);
+    do CHECK(request_text(39, "drops") == 200 || !d.reply_size); /* until the agent has the gang */
+    while (strncmp(d.reply, "3 drops", 7));
+    request(7, 2, 40, "hold", 4);
+    request(7, 2, 41, "die", 3);
+    UNTIL(d.n_over > 0 && d.part.request == 40 && d.part.status == 503);
+    UNTIL(v->end == GANG_FAILED);
+    CHECK(!is_kept());
+    terminate(pid);
+    teardown();
+}
+
+/* Checks that a job that serves ends by SAVE with its result. */
+static void test_serve_drain(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 2, "serve", 1);
+    about(MSG_SAVE, 7, 2);
+    UNTIL(v->end == GANG_SAVED);
+    CHECK(v->n[RANK_RESULT] == 1);
     terminate(pid);
     teardown();
 }
@@ -1856,6 +1987,8 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);
+    RUN(test_serve);
+    RUN(test_serve_drain);
     RUN(test_leaving);
     RUN(test_sigterm_saves);
     RUN(test_sigterm_stops);

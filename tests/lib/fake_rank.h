@@ -121,6 +121,78 @@ static inline void fake_ring(const struct rank_args *a)
     fake_send(a->rank, RANK_READY, NULL, 0);
 }
 
+/* ---- serving --------------------------------------------------------------------------------- */
+
+static inline void fake_answer(uint64_t id, int status, uint32_t flags, const void *body, size_t n)
+{
+    static struct {
+        struct rank_answer head;
+        char body[RANK_PIECE_SIZE];
+    } a;
+    a.head = (struct rank_answer){.id = id, .status = status, .flags = flags, .size = (int32_t)n};
+    if (n) memcpy(a.body, body, n);
+    fake_send(0, RANK_ANSWER, &a, sizeof a.head + n);
+}
+
+/* The state of a fake rank 0 that serves. It has the body of one request at a time. */
+struct fake_server {
+    char body[1 << 20];
+    size_t size;
+    int n_drops;
+};
+
+/* Answers a request. A body that contains "hold" gets no answer, "die" kills the rank, and "drops"
+ * is answered with the number of DROP messages. Other bodies are sent back: as events if they
+ * contain "stream". */
+static inline void fake_reply(struct fake_server *s, const struct rank_ask *ask)
+{
+    char text[64];
+    s->body[s->size] = 0;
+    if (strstr(s->body, "hold")) return;
+    if (strstr(s->body, "die")) raise(SIGKILL);
+    if (strstr(s->body, "drops")) {
+        snprintf(text, sizeof text, "%d drops, model %.20s, endpoint %u", s->n_drops, ask->model,
+                 ask->endpoint);
+        fake_answer(ask->id, 200, RANK_ANSWER_LAST, text, strlen(text));
+        return;
+    }
+    const uint32_t stream = strstr(s->body, "stream") ? RANK_ANSWER_STREAM : 0;
+    for (size_t at = 0, n; at < s->size; at += n) {
+        n = s->size - at < RANK_PIECE_SIZE ? s->size - at : RANK_PIECE_SIZE;
+        const uint32_t last = at + n == s->size ? RANK_ANSWER_LAST : 0;
+        fake_answer(ask->id, at ? 0 : 200, stream | last, s->body + at, n);
+    }
+}
+
+/* Answers requests until STOP, or until SAVE, after which it has nothing left to answer. */
+static inline void fake_serve(void)
+{
+    static struct fake_server s;
+    static char packet[sizeof(struct rank_msg) + sizeof(struct rank_ask) + RANK_PIECE_SIZE];
+    struct rank_msg head;
+    struct rank_ask ask;
+    for (;;) {
+        const ssize_t n = recv(RANK_SOCKET_FD, packet, sizeof packet, 0);
+        if (n < (ssize_t)sizeof head) _exit(14);
+        memcpy(&head, packet, sizeof head);
+        if (head.type == RANK_STOP) fake_fail(0, ERR_ABORTED, "stopped");
+        if (head.type == RANK_DROP) s.n_drops++;
+        if (head.type == RANK_SAVE) {
+            fake_send(0, RANK_RESULT, "{\"requests\":1}", 14);
+            _exit(RANK_EXIT_SAVED);
+        }
+        if (head.type != RANK_ASK) continue;
+        memcpy(&ask, packet + sizeof head, sizeof ask);
+        if (n != (ssize_t)(sizeof head + sizeof ask) + ask.size) _exit(15);
+        if (s.size + (size_t)ask.size >= sizeof s.body) _exit(16);
+        memcpy(s.body + s.size, packet + sizeof head + sizeof ask, (size_t)ask.size);
+        s.size += (size_t)ask.size;
+        if (!(ask.flags & RANK_ASK_LAST)) continue;
+        fake_reply(&s, &ask);
+        s.size = 0;
+    }
+}
+
 static inline int fake_rank_main(void)
 {
     static struct fake_order o;
@@ -168,6 +240,7 @@ static inline int fake_rank_main(void)
         fake_event(rank, EV_CHECKPOINT, "{}");
         _exit(RANK_EXIT_SAVED);
     }
+    if (!strcmp(fake_plan, "serve") && rank == 0) fake_serve();
     if (fake_does("stop", rank)) raise(SIGSTOP);
     if (fake_does("deaf", rank))
         for (;;) pause();

@@ -213,6 +213,16 @@ static inline struct msg msg_fill(enum msg_type type, const struct job_spec *spe
     case MSG_TYPE_N: break;
     case MSG_LEAVING: m.job = m.epoch = 0, m.end_s = 1795000000, m.margin_s = 120; break;
     case MSG_QUIT: m.job = m.epoch = 0, snprintf(m.reason, sizeof m.reason, "it ends"); break;
+    case MSG_ASK:
+        m.request = 11, m.endpoint = SERVE_CHAT, m.named = 1, m.more = true;
+        m.data = "{\"model\"", m.size = 8;
+        snprintf(m.model, sizeof m.model, "mine:law");
+        break;
+    case MSG_ANSWER:
+        m.request = 11, m.status = 200, m.stream = m.more = true, m.data = "data: {", m.size = 7;
+        break;
+    case MSG_CREDIT: m.request = 11, m.total = 4096; break;
+    case MSG_DROP: m.request = 11; break;
     case MSG_REMOVE: m.epoch = 0, m.what = REMOVAL_CHECKPOINTS; break;
     case MSG_REMOVED:
         m.epoch = 0, m.what = REMOVAL_JOB, m.total = (int64_t)5 << 40;

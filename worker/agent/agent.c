@@ -134,6 +134,7 @@ static void tick(void *arg)
         relay_records(a->session, t, a->buf);
         if (t->state == ATTEMPT_OVER && t->forget_wanted) agent_forget(a, t);
     }
+    answers_flush(a->answers);
     relay_logs(a->session, a->attempts, a->buf);
     agent_quit_check(a);
     if (a->attempts) loop_timer_set(a->tick, soon ? CONNECT_MS : TICK_MS);
@@ -145,12 +146,20 @@ static void nudged(void *arg, struct attempt *t)
 {
     struct agent *a = arg;
     relay_records(a->session, t, a->buf);
-    if (t->sock < 0) loop_timer_set(a->tick, 0);
+    if (t->sock >= 0) return;
+    answers_gang_gone(a->answers, t);
+    loop_timer_set(a->tick, 0);
+}
+
+static void received(void *arg, struct attempt *t, const void *packet, size_t size)
+{
+    answers_packet(((struct agent *)arg)->answers, t, packet, size);
 }
 
 void agent_add(struct agent *a, struct attempt *t)
 {
     t->nudge = nudged;
+    t->packet = received;
     t->owner = a;
     t->next = a->attempts;
     a->attempts = t;
@@ -264,6 +273,7 @@ static void on_down(void *arg)
     struct agent *a = arg;
     removals_drop(a->removals);
     questions_drop(a->questions);
+    answers_session_down(a->answers);
     loop_timer_set(a->heartbeat, -1);
     if (a->up && a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     a->up = false;
@@ -409,6 +419,7 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
     a->quit = loop_timer_create(l, quit_late, a);
     const struct session_options s = {o->connect, o->name, o->state, o->token_file};
     a->session = session_create(l, &s, &session_calls, a);
+    a->answers = answers_create(a->session);
     a->trees = trees_create(l);
     a->removals = removals_create(a->trees, &a->state_dir, orders_answered, a);
     if (agent_open(a, e) == 0) return a;
@@ -420,6 +431,7 @@ void agent_destroy(struct agent *a)
 {
     if (!a) return;
     session_destroy(a->session);
+    answers_destroy(a->answers);
     trees_destroy(a->trees);
     removals_destroy(a->removals);
     fetches_destroy(a->fetches);

@@ -5,6 +5,7 @@
 
 #include "api/wire.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/answers.h"
 #include "worker/agent/attempt.h"
 #include "worker/agent/capture.h"
 #include "worker/agent/cores.h"
@@ -39,6 +40,7 @@ struct agent {
                            * that seqd refused */
     bool quitting;
     struct questions *questions; /* questions of seqd that programs on this node answer */
+    struct answers *answers;     /* requests to jobs that serve here */
     struct fetches *fetches;     /* reads of files for seqd */
     struct capture *profiling;   /* seqrank --profile, which runs once after the start */
     struct profile profile;      /* result of seqrank --profile; all members are 0 while there

@@ -23,13 +23,18 @@
 #include "worker/agent/probe.h"
 #include "worker/agent/spawn.h"
 
+enum {
+    RECEIVED_SIZE = sizeof(struct rank_msg) + sizeof(struct rank_answer) + RANK_PIECE_SIZE,
+    ASKED_SIZE = 256 << 20 /* as much as seqd has of all bodies at one time */
+};
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static struct attempt *attempt_new(struct loop *l, const char *dir, int64_t job, int64_t epoch)
 {
     struct attempt *a = calloc(1, sizeof *a);
     assert(a);
-    *a = (struct attempt){.loop = l, .job = job, .epoch = epoch, .sock = -1};
+    *a = (struct attempt){.loop = l, .job = job, .epoch = epoch, .sock = -1, .out = OUTFLOW_NONE};
     snprintf(a->dir, sizeof a->dir, "%s", dir);
     for (int i = 0; i < JOB_MAX_RANKS; i++) a->log[i].fd = -1;
     return a;
@@ -39,7 +44,10 @@ static void sock_close(struct attempt *a)
 {
     if (a->sock < 0) return;
     loop_fd_remove(a->on_sock);
+    outflow_close(&a->out);
     close(a->sock);
+    free(a->received);
+    a->received = NULL;
     a->on_sock = NULL;
     a->sock = -1;
 }
@@ -183,11 +191,14 @@ static void sock_flush(struct attempt *a)
 static void sock_event(void *arg, uint32_t events)
 {
     struct attempt *a = arg;
-    char nudge[64];
+    bool nudged = false;
     ssize_t n;
-    while ((n = recv(a->sock, nudge, sizeof nudge, MSG_DONTWAIT)) > 0) continue;
+    while ((n = recv(a->sock, a->received, RECEIVED_SIZE, MSG_DONTWAIT)) > 0) {
+        if (n > 1) a->packet(a->owner, a, a->received, (size_t)n);
+        nudged = nudged || n == 1;
+    }
     if (n == 0 || (errno != EAGAIN && errno != EINTR)) sock_close(a);
-    a->nudge(a->owner, a);
+    if (nudged || a->sock < 0) a->nudge(a->owner, a);
 }
 
 static void sock_connect(struct attempt *a)
@@ -199,11 +210,15 @@ static void sock_connect(struct attempt *a)
     snprintf(sun.sun_path, sizeof sun.sun_path, "/proc/self/fd/%d/sock", dir_fd);
     int rc = fd < 0 ? -1 : connect(fd, (struct sockaddr *)&sun, sizeof sun);
     close(dir_fd);
+    if (rc == 0) rc = outflow_open(&a->out, a->loop, fd, ASKED_SIZE);
     if (rc == 0) a->on_sock = loop_fd_add(a->loop, fd, EPOLLIN, sock_event, a, NULL);
     if (rc == 0 && a->on_sock) {
+        a->received = malloc(RECEIVED_SIZE);
+        assert(a->received);
         a->sock = fd;
         sock_flush(a);
     } else if (fd >= 0) {
+        outflow_close(&a->out);
         close(fd);
     }
 }
@@ -314,7 +329,12 @@ bool attempt_check(struct attempt *a)
 void attempt_save(struct attempt *a)
 {
     a->save_wanted = true;
-    sock_send(a, RANK_SAVE, NULL, 0);
+    outflow_send(&a->out, (struct rank_msg){.type = RANK_SAVE, .rank = RANK_GANG}, NULL, 0);
+}
+
+int attempt_ask(struct attempt *a, enum rank_msg_type type, const void *payload, size_t size)
+{
+    return outflow_send(&a->out, (struct rank_msg){.type = type, .rank = RANK_GANG}, payload, size);
 }
 
 void attempt_stop(struct attempt *a)

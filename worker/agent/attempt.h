@@ -14,6 +14,7 @@
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "api/core/loop.h"
+#include "api/core/outflow.h"
 #include "api/core/spool.h"
 #include "api/wire.h"
 
@@ -39,7 +40,11 @@ struct attempt {
     struct loop_fd *on_sock;
     void (*nudge)(void *owner, struct attempt *a); /* called when the spool has grown or the gang
                                                     * is gone */
+    /* Called with each packet of the gang, which is borrowed for the call. */
+    void (*packet)(void *owner, struct attempt *a, const void *packet, size_t size);
     void *owner;
+    struct outflow out; /* pieces of requests on their way to the gang; closed without a socket */
+    char *received;     /* owned: the packet that is being handled; NULL without a socket */
     bool save_wanted, stop_wanted, forget_wanted, final_sent;
     bool finish_failed;      /* the final record could not be written, for example because the disk
                               * is full; this is logged once */
@@ -83,6 +88,9 @@ bool attempt_check(struct attempt *a);
 void attempt_save(struct attempt *a);
 void attempt_stop(struct attempt *a);
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
+/* Sends ASK or DROP to the gang. Returns -1 if the gang is not connected, or if the gang reads so
+ * slowly that too many bytes wait. */
+int attempt_ask(struct attempt *a, enum rank_msg_type type, const void *payload, size_t size);
 
 /* Prepares for a new session. Sets the positions in the spool and the logs back to the end of the
  * acknowledged bytes, so that all later bytes are sent again. */

@@ -25,10 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include "api/core/assert.h"
@@ -37,6 +35,8 @@
 #include "api/core/log.h"
 #include "api/core/process.h"
 #include "api/core/spool.h"
+#include "worker/gang/asked.h"
+#include "worker/gang/lock.h"
 #include "worker/gang/packet.h"
 #include "worker/gang/proc.h"
 #include "worker/gang/segment.h"
@@ -61,6 +61,7 @@ struct gang {
     int lock_fd, listen_fd, agent_fd;
     struct gang_segment shared;
     struct spool spool;
+    struct asked asked;
     bool spool_broken;
     bool spool_full; /* set if the spool has reached the limit on file sizes; after that only
                       * failures and ends are written */
@@ -85,6 +86,7 @@ static void record_fail(struct gang *g, int rank, const struct err *e);
 static void agent_close(struct gang *g)
 {
     if (g->agent_fd < 0) return;
+    asked_agent_gone(&g->asked);
     loop_fd_remove(g->on_agent);
     close(g->agent_fd);
     g->on_agent = NULL;
@@ -197,7 +199,9 @@ static void gang_save(struct gang *g)
     g->saving = true;
     log_info("gang.save", "job=%lld epoch=%lld", (long long)g->start->job,
              (long long)g->start->epoch);
-    for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
+    for (int i = 0; i < g->n_started; i++)
+        if (g->proc[i].rank) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
+    asked_save(&g->asked);
 }
 
 /* Records that a rank has exited after SAVE. When rank 0 has exited, everything is saved, and the
@@ -236,6 +240,10 @@ static void packet_take(struct gang *g, struct proc *p, int64_t size)
     struct rank_msg head;
     memcpy(&head, g->packet, sizeof head);
     const char *payload = g->packet + sizeof head;
+    if (head.type == RANK_ANSWER) { /* never recorded */
+        if (asked_answer(&g->asked, &head, payload)) agent_close(g);
+        return;
+    }
     if (head.type == RANK_BLOB) p->published = true;
     if (head.type == RANK_READY) p->ready = true;
     if (head.type == RANK_STEP) {
@@ -256,7 +264,8 @@ static void rank_drain(struct gang *g, struct proc *p)
     while ((n = proc_receive(p, g->packet, sizeof g->packet)) > 0) {
         struct rank_msg head = {0};
         if (n >= (int64_t)sizeof head) memcpy(&head, g->packet, sizeof head);
-        if (packet_good(&head, n))
+        const bool own = head.type != RANK_ANSWER || !p->rank;
+        if (own && packet_good(&head, g->packet + sizeof head, n))
             packet_take(g, p, n);
         else
             packet_bad(g, p, n);
@@ -266,6 +275,7 @@ static void rank_drain(struct gang *g, struct proc *p)
     if (n == 0) {
         loop_fd_remove(p->on_message);
         p->on_message = NULL;
+        if (!p->rank) asked_rank_gone(&g->asked);
         close(p->sock);
         p->sock = -1;
     }
@@ -284,6 +294,7 @@ static void rank_exited(void *arg, uint32_t events)
     /* Reads the rank's last messages before its death is recorded. */
     if (p->sock >= 0) rank_drain(g, p);
     struct rank_exit x = proc_reap(p);
+    if (!p->rank) asked_rank_gone(&g->asked);
     proc_close(p);
     record(g, RANK_EXIT, p->rank, &x, sizeof x);
     g->n_gone++;
@@ -335,6 +346,8 @@ static void agent_message(void *arg, uint32_t events)
         if (head.abi != RANK_ABI || head.size != (size_t)n - sizeof head) continue;
         if (head.type == RANK_STOP) gang_stop(g, GANG_STOPPED);
         if (head.type == RANK_SAVE) gang_save(g);
+        if (head.type == RANK_ASK || head.type == RANK_DROP)
+            asked_take(&g->asked, &head, g->packet + sizeof head);
         if (head.type == RANK_BLOBS)
             blobs_forward(g, (const void *)(g->packet + sizeof head),
                           head.size / sizeof(struct rank_blob));
@@ -348,8 +361,10 @@ static void agent_accept(void *arg, uint32_t events)
     int fd = accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     agent_close(g); /* only the newest connection is treated as the agent */
-    g->on_agent = loop_fd_add(g->loop, fd, EPOLLIN, agent_message, g, NULL);
+    if (asked_agent(&g->asked, g->loop, fd) == 0)
+        g->on_agent = loop_fd_add(g->loop, fd, EPOLLIN, agent_message, g, NULL);
     if (!g->on_agent) {
+        asked_agent_gone(&g->asked);
         close(fd);
         return;
     }
@@ -452,32 +467,6 @@ static void watch_run(void *arg)
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
-/* Returns the descriptor that seqw locked, or -1 if this process was started by hand. */
-static int lock_inherited(const char *path)
-{
-    struct stat here, there;
-    if (fstat(GANG_LOCK_FD, &here) < 0 || stat(path, &there) < 0) return -1;
-    if (here.st_dev != there.st_dev || here.st_ino != there.st_ino) return -1;
-    return fcntl(GANG_LOCK_FD, F_SETFD, FD_CLOEXEC) < 0 ? -1 : GANG_LOCK_FD;
-}
-
-/* Takes the lock, and checks that no gang ran in this directory before. */
-static int gang_lock(struct gang *g, struct err *e)
-{
-    char path[FILE_PATH_SIZE];
-    if (file_join(path, e, "%s/lock", g->dir) < 0) return -1;
-    g->lock_fd = lock_inherited(path);
-    if (g->lock_fd < 0) g->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (g->lock_fd < 0) return err_errno(e, "open %s", path);
-    if (flock(g->lock_fd, LOCK_EX | LOCK_NB) < 0)
-        return err_set(e, ERR_CONFLICT, "%s is held: a gang runs here already", path);
-    if (file_join(path, e, "%s/exit", g->dir) < 0) return -1;
-    if (file_exists(path)) return err_set(e, ERR_CONFLICT, "%s exists: this attempt is over", path);
-    if (file_join(path, e, "%s/pids", g->dir) < 0) return -1;
-    if (file_exists(path)) return err_set(e, ERR_CONFLICT, "%s exists: ranks ran here", path);
-    return 0;
-}
-
 static int gang_listen(struct gang *g, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -508,6 +497,8 @@ static int ranks_start(struct gang *g, struct err *e)
         p->on_exit = loop_fd_add(g->loop, p->pidfd, EPOLLIN, rank_exited, p, e);
         p->on_message = loop_fd_add(g->loop, p->sock, EPOLLIN, rank_message, p, e);
         if (!p->on_exit || !p->on_message) return -1;
+        if (!p->rank && asked_rank(&g->asked, g->loop, p->sock) < 0)
+            return err_errno(e, "fcntl the socket of rank 0");
     }
     for (int i = 0; i < g->start->n_local; i++)
         if (proc_send_args(&g->proc[i], g->start, e) < 0) return -1;
@@ -538,7 +529,7 @@ static void start_undo(struct gang *g, const struct err *e)
 static int gang_begin(struct gang *g, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (gang_lock(g, e) < 0) return -1;
+    if ((g->lock_fd = lock_take(g->dir, e)) < 0) return -1;
     if (file_join(path, e, "%s/spool", g->dir) < 0) return -1;
     if (spool_open(&g->spool, path, NULL, e) < 0) return -1;
     if (start_read(g->dir, g->start, e) < 0 || segment_open(&g->shared, g->start->n_ranks, e) < 0 ||
@@ -565,6 +556,7 @@ struct gang *gang_create(struct loop *l, const char *dir, struct err *e)
     g->lock_fd = g->listen_fd = g->agent_fd = -1;
     g->shared = SEGMENT_NONE;
     g->hung = -1;
+    asked_init(&g->asked);
     g->kill_timer = loop_timer_create(l, ranks_kill, g);
     g->watch_timer = loop_timer_create(l, watch_run, g);
     g->orphan_timer = loop_timer_create(l, orphan_stop, g);
@@ -584,6 +576,7 @@ void gang_destroy(struct gang *g)
         }
         proc_close(&g->proc[i]);
     }
+    asked_fini(&g->asked);
     loop_fd_remove(g->on_agent);
     loop_fd_remove(g->on_listen);
     int fds[] = {g->agent_fd, g->listen_fd, g->lock_fd};

@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include "api/core/rank.h"
 
-/* Returns true if a rank may send a packet that has the header `head` and `size` bytes. */
-bool packet_good(const struct rank_msg *head, int64_t size);
+/* Returns true if a rank may send a packet that has the header `head`, this payload, and `size`
+ * bytes in all. */
+bool packet_good(const struct rank_msg *head, const void *payload, int64_t size);
 
 #endif
