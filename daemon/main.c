@@ -23,6 +23,7 @@
 #include "daemon/http/follow.h"
 #include "daemon/http/http.h"
 #include "daemon/http/listen.h"
+#include "daemon/http/openai.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
@@ -56,6 +57,12 @@ static int send_to_node(void *arg, const char *node, const struct msg *m)
 {
     struct seqd *d = arg;
     return d->link ? link_send(d->link, node, m) : -1;
+}
+
+static size_t queued_to_node(void *arg, const char *node)
+{
+    struct seqd *d = arg;
+    return d->link ? link_queued(d->link, node) : 0;
 }
 
 static uint32_t quit_node(void *arg, const char *node)
@@ -249,6 +256,7 @@ static int create(struct seqd *d, struct err *e)
                                 .uploads = d->routes.uploads ? uploads_files(d->routes.uploads)
                                                              : NULL,
                                 .send = send_to_node,
+                                .queued = queued_to_node,
                                 .send_arg = d,
                                 .changed = follows_changed,
                                 .logged = follows_logged,
@@ -301,6 +309,7 @@ static void destroy(struct seqd *d)
     control_destroy(d->control);
     auth_destroy(d->auth);
     transfers_drop(&d->routes);
+    openai_drop(&d->routes);
     batches_drop(&d->routes);
     errands_destroy(d->routes.planner);
     follows_destroy(d->routes.follows);

@@ -247,7 +247,7 @@ enum serve_endpoint {
 
 /* A piece of a request. `size` bytes of its body follow. */
 struct rank_ask {
-    uint64_t id;           /* of the request; seqd gives it, unique in the attempt */
+    uint64_t id;           /* seqd gives it; unique in the attempt */
     uint32_t endpoint;     /* enum serve_endpoint */
     uint32_t flags;        /* RANK_ASK_LAST or 0 */
     int32_t adapter_named; /* index in model.adapters, or -1 if the request names no adapter */

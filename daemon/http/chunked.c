@@ -37,17 +37,18 @@ static bool is_text(char c)
  * it. */
 static const struct request_verdict *begin_chunk(struct chunked *c)
 {
+    const int64_t most = c->most ? c->most : HTTP_MAX_BODY;
     c->total += c->left;
     c->state = c->left ? DATA : TRAILER;
     c->n_other = 0;
-    return c->total > HTTP_MAX_BODY ? &guard_too_large : NULL;
+    return c->total > most ? guard_too_large(most) : NULL;
 }
 
 static const struct request_verdict *read_size(struct chunked *c, char b)
 {
     const int v = digit(b);
     if (v >= 0) {
-        if (c->left <= HTTP_MAX_BODY) c->left = c->left * 16 + v;
+        if (c->left <= HTTP_OPENAI_BODY) c->left = c->left * 16 + v;
         return ++c->n_digits > 64 ? &guard_bad_chunk : NULL;
     }
     if (!c->n_digits || (b != '\r' && b != ';')) return &guard_bad_chunk;

@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include "daemon/http/guard.h"
 
-struct chunked { /* begins as {0} */
+struct chunked {  /* begins as {0}, but for most */
+    int64_t most; /* largest number of bytes of the body; 0 stands for HTTP_MAX_BODY */
     int state;
     int64_t left;  /* bytes of the current chunk that are still to come */
     int64_t total; /* bytes of all chunks that have begun */

@@ -15,6 +15,7 @@
 #include "api/core/assert.h"
 #include "api/core/log.h"
 #include "daemon/http/intake.h"
+#include "daemon/http/openai_error.h"
 #include "daemon/http/sock.h"
 
 #define RESERVE   16    /* largest number of narrow connections, in addition to max_connections */
@@ -153,6 +154,14 @@ static bool answers(const struct front_conn *c)
     return c->phase == SERVING && c->intake.phase == INTAKE_DONE;
 }
 
+/* Tells whether the request is given up when the client has ended its side of the connection. Its
+ * answer may take minutes of the ranks' time, and until it begins nothing else shows that the
+ * client has gone. */
+static bool needs_client(const struct front_conn *c)
+{
+    return answers(c) && openai_error_applies(c->intake.request.target.text);
+}
+
 static bool reads(const struct front_conn *c)
 {
     return c->phase == LINGER || (c->intake.phase != INTAKE_DONE && !waits(c, LIBRARY));
@@ -162,7 +171,7 @@ static void ask_events(struct front_conn *c)
 {
     uint32_t client = (reads(c) ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0);
     if (c->phase == HANDSHAKE) client = tls_wants_write(c->sock[CLIENT].tls) ? EPOLLOUT : EPOLLIN;
-    watch(c, CLIENT, client | EPOLLERR);
+    watch(c, CLIENT, client | EPOLLERR | (needs_client(c) ? EPOLLRDHUP : 0u));
     /* Do not watch the library's side while bytes wait for a slow client. If the library has
      * closed its side, epoll would report that again and again. */
     watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
@@ -320,7 +329,7 @@ static int read_held(struct front_conn *c)
 
 static int on_events(struct front_conn *c, enum side s, uint32_t events)
 {
-    if (s == CLIENT && events & (EPOLLERR | EPOLLHUP)) return -1;
+    if (s == CLIENT && events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) return -1;
     if (c->phase == HANDSHAKE) return shake(c) ? -1 : read_held(c);
     if (events & EPOLLOUT && flush(c, s)) return -1;
     if (s == LIBRARY && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !waits(c, CLIENT) &&

@@ -7,14 +7,16 @@
 #include <strings.h>
 #include "api/core/jwrite.h"
 #include "daemon/http/http.h"
+#include "daemon/http/openai_error.h"
 
-const struct request_verdict guard_too_large = {413, "too_large", "the body is larger than 1 MiB"};
 const struct request_verdict guard_bad_chunk = {
     400, "invalid",
     "the chunked body is malformed: a chunk is its size in hexadecimal, CR LF, its bytes, CR LF"};
 
 #define VERDICT(name, status, code, text)                                                          \
     static const struct request_verdict name = {status, code, text}
+VERDICT(large_body, 413, "too_large", "the body is larger than 1 MiB");
+VERDICT(large_request, 413, "too_large", "the body is larger than 64 MiB");
 VERDICT(bad_line, 400, "invalid",
         "the request's first line must be METHOD, blank, target, blank, HTTP/1.1");
 VERDICT(bad_version, 505, "unsupported", "seqd speaks HTTP/1.1 and HTTP/1.0");
@@ -37,6 +39,16 @@ VERDICT(target_bad, 400, "invalid",
 VERDICT(host_refused, 403, "forbidden", "seqd answers to localhost only: wrong Host");
 VERDICT(origin_refused, 403, "forbidden",
         "seqd does not serve web pages of other origins: Origin is not Host");
+
+int64_t guard_body_size(const struct target *t)
+{
+    return openai_error_applies(t->text) ? HTTP_OPENAI_BODY : HTTP_MAX_BODY;
+}
+
+const struct request_verdict *guard_too_large(int64_t most)
+{
+    return most == HTTP_OPENAI_BODY ? &large_request : &large_body;
+}
 
 /* A span is a piece of the head. It is not terminated by NUL. */
 struct guard_span {
@@ -173,7 +185,7 @@ static void see_length(struct guard_seen *g, struct guard_span v)
     for (size_t i = 0; i < v.n; i++) {
         if (v.p[i] < '0' || v.p[i] > '9')
             g->bad_length = true;
-        else if (g->length <= HTTP_MAX_BODY)
+        else if (g->length <= HTTP_OPENAI_BODY)
             g->length = g->length * 10 + (v.p[i] - '0');
     }
 }
@@ -226,7 +238,6 @@ static const struct request_verdict *check_meaning(const struct guard_seen *g,
         return &smuggling;
     if (g->bad_length) return &bad_length;
     if (g->n_host != 1) return &hosts;
-    if (g->length > HTTP_MAX_BODY) return &guard_too_large;
     if (local_only && !loopback_host(g->host)) return &host_refused;
     return refused_origin(g, f->method, local_only) ? &origin_refused : NULL;
 }
@@ -276,6 +287,7 @@ static const struct request_verdict *read_head(const char *bytes, bool local_onl
     }
     const struct request_verdict *v = check_meaning(&g, &f, local_only);
     if (v || (v = read_target(f.target, &r->target))) return v;
+    if (g.length > guard_body_size(&r->target)) return guard_too_large(guard_body_size(&r->target));
     r->odd_type = !type_fits(&g, &f, &r->target);
     r->body = g.n_encoding ? GUARD_CHUNKED : g.length ? GUARD_LENGTH : GUARD_NO_BODY;
     r->length = g.length;

@@ -24,7 +24,7 @@ struct guard_request {
     bool odd_type; /* the body's Content-Type is not allowed; admit.h reports it, if the client has
                     * access */
     enum guard_body body;
-    int64_t length; /* length of the body, 1 to HTTP_MAX_BODY, if the kind is GUARD_LENGTH */
+    int64_t length; /* length of the body, 1 to guard_body_size, if the kind is GUARD_LENGTH */
 };
 
 struct request_verdict {
@@ -45,7 +45,10 @@ int64_t guard_find(const char *bytes, size_t n, size_t from, const struct reques
 const struct request_verdict *guard_head(const char *bytes, size_t n, bool local_only,
                                          struct guard_request *r);
 
-extern const struct request_verdict guard_too_large; /* a body over HTTP_MAX_BODY */
+/* Returns the largest number of bytes of a body for the target. */
+int64_t guard_body_size(const struct target *t);
+/* Returns the verdict on a body that is larger than `most` bytes, as guard_body_size tells. */
+const struct request_verdict *guard_too_large(int64_t most);
 extern const struct request_verdict guard_bad_chunk;
 
 /* Writes the problem+json body for a refusal that the HTTP front answers itself. Returns its

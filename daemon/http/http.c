@@ -4,6 +4,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "daemon/http/door.h"
 #include "daemon/http/front.h"
 #include "daemon/http/guard.h"
+#include "daemon/http/openai_error.h"
 #include "daemon/http/streams.h"
 
 #define MAX_CONNECTIONS 1000
@@ -47,7 +49,11 @@ struct http_req {
     struct http_pair out[MAX_HEADERS];
     char *body;
     size_t body_size;
+    bool crowded; /* there was no room for its body */
     bool posted;
+    http_gone *on_gone;
+    void *gone_arg;
+    bool gone, told_gone; /* the client has gone; on_gone was called. Guarded by the mutex */
     http_answered *answered;
     void *answered_arg;
     int64_t answered_at_ms;
@@ -65,6 +71,7 @@ struct http_server {
     struct front *front;
     struct front_conn *adding; /* the connection in MHD_add_connection, on front's thread */
     struct streams streams;
+    atomic_size_t bodies;  /* bytes of all bodies beneath /openai/ */
     pthread_mutex_t mutex; /* guards all below */
     int64_t last_id;
     bool stopping;
@@ -112,12 +119,14 @@ static struct MHD_Response *problem(struct http_req *r, int status, const char *
                                     const char *detail)
 {
     char body[1024];
-    int64_t n = guard_problem(status, code, detail, r->id, body, sizeof body);
+    const bool openai = openai_error_applies(r->target->text);
+    int64_t n = openai ? openai_error_write(status, detail, NULL, code, body, sizeof body)
+                       : guard_problem(status, code, detail, r->id, body, sizeof body);
     struct MHD_Response *resp = MHD_create_response_from_buffer(n > 0 ? (size_t)n : 0, body,
                                                                 MHD_RESPMEM_MUST_COPY);
     if (!resp) return NULL;
     if (status == 503 || status == 429) MHD_add_response_header(resp, "Retry-After", "1");
-    add_headers(resp, r, "application/problem+json");
+    add_headers(resp, r, openai ? "application/json" : "application/problem+json");
     return resp;
 }
 
@@ -234,9 +243,39 @@ static struct http_req *begin(struct http_server *h, struct MHD_Connection *mhd,
     return r;
 }
 
+static bool is_openai(const struct http_req *r)
+{
+    return openai_error_applies(r->target->text);
+}
+
+void http_drop_body(struct http_req *r)
+{
+    if (is_openai(r)) r->h->bodies -= r->body_size;
+    free(r->body);
+    r->body = NULL;
+    r->body_size = 0;
+}
+
+/* Counts bytes of a body that has its own limit. Returns false if there is no room for them. */
+static bool count_body(struct http_req *r, size_t size)
+{
+    struct http_server *h = r->h;
+    if (!is_openai(r)) return true;
+    if (!r->crowded && atomic_fetch_add(&h->bodies, size) + size <= HTTP_OPENAI_BODIES) return true;
+    if (!r->crowded) h->bodies -= size;
+    r->crowded = true;
+    http_drop_body(r);
+    return false;
+}
+
 static enum MHD_Result take_body(struct http_req *r, const char *data, size_t *size)
 {
-    assert(r->body_size + *size <= HTTP_MAX_BODY); /* front ensures it */
+    /* front ensures it */
+    assert((int64_t)(r->body_size + *size) <= guard_body_size(r->target));
+    if (!count_body(r, *size)) {
+        *size = 0;
+        return MHD_YES;
+    }
     char *bigger = realloc(r->body, r->body_size + *size + 1);
     if (!bigger) return MHD_NO;
     memcpy(bigger + r->body_size, data, *size);
@@ -281,6 +320,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
     if (*size) return take_body(r, data, size);
     if (!r->posted) {
         const struct request_verdict *v = front_request(r->conn).verdict;
+        if (!v && r->crowded)
+            return refuse(r, 503, "peer",
+                          "the bodies of all requests take 256 MiB, the limit: try again");
         return v ? refuse(r, v->status, v->code, v->text) : post_to_loop(r);
     }
     if (!r->response) return MHD_NO;
@@ -309,7 +351,7 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
         free(r->out[i].name);
         free(r->out[i].value);
     }
-    free(r->body);
+    http_drop_body(r);
     *state = NULL;
     front_done(r->conn);
     free(r);
@@ -346,10 +388,43 @@ static int64_t run_library(void *arg)
     return MHD_get_timeout(h->mhd, &ms) == MHD_YES ? (int64_t)ms : -1;
 }
 
+/* Finds an open request whose client has gone and whose handler has not been told. */
+static struct http_req *next_gone(struct http_server *h)
+{
+    struct http_req *r;
+    pthread_mutex_lock(&h->mutex);
+    for (r = h->open; r && !(r->gone && r->on_gone && !r->told_gone);) r = r->next;
+    if (r) r->told_gone = true;
+    pthread_mutex_unlock(&h->mutex);
+    return r;
+}
+
+static void tell_gone(void *arg)
+{
+    /* only this thread answers requests, so r stays open during the call */
+    for (struct http_req *r; (r = next_gone(arg));) r->on_gone(r->gone_arg);
+}
+
 static void conn_gone(void *arg, struct front_conn *c)
 {
     struct http_server *h = arg;
+    bool waits = false;
     streams_cut(&h->streams, front_slot(c));
+    pthread_mutex_lock(&h->mutex);
+    for (struct http_req *r = h->open; r; r = r->next)
+        if (r->conn == c) r->gone = waits = true;
+    pthread_mutex_unlock(&h->mutex);
+    if (waits) loop_post(h->loop, tell_gone, h);
+}
+
+void http_on_gone(struct http_req *r, http_gone *call, void *arg)
+{
+    pthread_mutex_lock(&r->h->mutex);
+    r->on_gone = call;
+    r->gone_arg = arg;
+    const bool gone = r->gone;
+    pthread_mutex_unlock(&r->h->mutex);
+    if (gone) loop_post(r->h->loop, tell_gone, r->h);
 }
 
 /* ---- accessors ------------------------------------------------------------------------------- */

@@ -7,9 +7,9 @@
  *
  * The rules for a request (tests/daemon/test_seqd_http.c):
  *   bytes      They must have the form of RFC 9112 (guard.h, chunked.h).
- *   body       It has at most HTTP_MAX_BODY bytes. Its type is application/json, or also
- *              application/merge-patch+json for PATCH. A piece of an upload must have the type
- *              GUARD_OCTETS (http_odd_type).
+ *   body       It has at most HTTP_MAX_BODY bytes; beneath /openai/, HTTP_OPENAI_BODY. Its type is
+ *              application/json, or also application/merge-patch+json for PATCH. A piece of an
+ *              upload must have the type GUARD_OCTETS (http_odd_type).
  *   target     It is decoded once, and must not contain NUL, control bytes or "..".
  *   deadlines  A handshake has 5 s, the head 5 s, and the body 30 s, however its bytes arrive.
  *   web pages  Only a page of this host and port may change data.
@@ -25,6 +25,10 @@
 #include "api/core/loop.h"
 
 #define HTTP_MAX_BODY (1 << 20)
+/* The same for a path beneath /openai/, and the largest number of bytes of all these bodies at one
+ * time. A body beyond it is refused with 503. */
+#define HTTP_OPENAI_BODY   (64 << 20)
+#define HTTP_OPENAI_BODIES (256 << 20)
 /* largest number of bytes queued in a stream, which is all the memory that a slow reader takes */
 #define HTTP_STREAM_SIZE (2 * 65536)
 
@@ -87,6 +91,11 @@ const char *http_query_name(const struct http_req *r, int i);
  * upload-offset. */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
+void http_drop_body(struct http_req *r); /* frees the body, which is then empty */
+/* Calls `call` if the client goes away before r is answered. r must be answered anyway. Only for a
+ * path beneath /openai/ is a client gone when it has only ended its side of the connection. */
+typedef void http_gone(void *arg);
+void http_on_gone(struct http_req *r, http_gone *call, void *arg);
 /* Tells whether the body's Content-Type is forbidden. Such a request must be answered with 415,
  * but only once its user is known. */
 bool http_odd_type(const struct http_req *r);

@@ -47,7 +47,7 @@ static int read_head(struct client_intake *k, const struct intake_rules *r, stru
     if (sock_put(library, k->in, (size_t)n)) return -1;
     consume(k, (size_t)n);
     k->left = k->request.length;
-    k->chunks = (struct chunked){0};
+    k->chunks = (struct chunked){.most = guard_body_size(&k->request.target)};
     k->phase = k->request.body == GUARD_CHUNKED  ? INTAKE_CHUNKS
                : k->request.body == GUARD_LENGTH ? INTAKE_LENGTH
                                                  : INTAKE_DONE;

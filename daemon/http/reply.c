@@ -6,6 +6,7 @@
 #include <string.h>
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "daemon/http/openai_error.h"
 
 static const struct {
     int status;
@@ -66,6 +67,23 @@ static void put_error(struct jwrite *w, const struct err *e)
     jwrite_end(w);
 }
 
+/* Adds the header and the line of the log that belong to an error of this status. */
+static void begin_error(struct http_req *r, int status, const struct err *e)
+{
+    if (status == 503 || status == 429) http_set_header(r, "Retry-After", "1");
+    if (status >= 500)
+        log_warn("http.problem", "request=%lld status=%d text=\"%s\"", (long long)http_id(r),
+                 status, e->text);
+}
+
+void reply_openai(struct http_req *r, int status, const struct err *e, const char *code)
+{
+    char body[6 * (sizeof e->text + sizeof e->field) + 256];
+    const int64_t n = openai_error_write(status, e->text, e->field, code, body, sizeof body);
+    begin_error(r, status, e);
+    http_reply(r, status, "application/json", body, n > 0 ? (size_t)n : 0);
+}
+
 void reply_problem(struct http_req *r, int status, const struct err *e, const char *extra)
 {
     reply_problems(r, status, e, 1, extra);
@@ -74,6 +92,10 @@ void reply_problem(struct http_req *r, int status, const struct err *e, const ch
 void reply_problems(struct http_req *r, int status, const struct err *e, int n_errs,
                     const char *extra)
 {
+    if (openai_error_applies(http_path(r))) {
+        reply_openai(r, status, e, err_name(e->code));
+        return;
+    }
     size_t size = 4096 + (size_t)(n_errs + 1) * 6 * sizeof *e + (extra ? strlen(extra) : 0);
     char id[32], *body = malloc(size);
     struct jwrite w;
@@ -94,9 +116,7 @@ void reply_problems(struct http_req *r, int status, const struct err *e, int n_e
     if (extra) jwrite_raw(&w, "plan", extra);
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);
-    if (status == 503 || status == 429) http_set_header(r, "Retry-After", "1");
-    if (status >= 500)
-        log_warn("http.problem", "request=%s status=%d text=\"%s\"", id, status, e->text);
+    begin_error(r, status, e);
     http_reply(r, status, "application/problem+json", body, n > 0 ? (size_t)n : 0);
     free(body);
 }

@@ -13,6 +13,10 @@ void reply_problem(struct http_req *r, int status, const struct err *e, const ch
 /* Answers with several faults of one request. The problem's title, code and detail are those of
  * the first fault. */
 void reply_problems(struct http_req *r, int status, const struct err *e, int n, const char *extra);
+/* Answers in the form of OpenAI's API (openai_error.h). e->field is the member of the request, and
+ * `code` is the error's code. reply_problem does so for every path beneath /openai/, with the name
+ * of e's code. */
+void reply_openai(struct http_req *r, int status, const struct err *e, const char *code);
 /* answers with the status that belongs to e's code */
 void reply_fail(struct http_req *r, const struct err *e);
 void reply_json(struct http_req *r, int status, const char *json);

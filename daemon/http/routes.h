@@ -46,13 +46,14 @@ struct routes {
     struct auth *auth;
     struct control *control;
     struct follows *follows;
-    struct joins *joins;        /* NULL if nodes need no certificates */
-    struct submit_key *keys;    /* key.c: keys of the requests that are under way */
-    struct errands *planner;    /* plans all specs */
-    struct spec_batch *batches; /* batch.c: the batches that are under way */
-    struct uploads *uploads;    /* NULL if seqd takes no uploads */
-    const char *state_dir;      /* canonical path, or NULL if it is not known, as in tests */
-    struct transfer *transfers; /* transfer.c: the newest first */
+    struct joins *joins;           /* NULL if nodes need no certificates */
+    struct submit_key *keys;       /* key.c: keys of the requests that are under way */
+    struct errands *planner;       /* plans all specs */
+    struct spec_batch *batches;    /* batch.c: the batches that are under way */
+    struct uploads *uploads;       /* NULL if seqd takes no uploads */
+    const char *state_dir;         /* canonical path, or NULL if it is not known, as in tests */
+    struct transfer *transfers;    /* transfer.c: the newest first */
+    struct openai_request *openai; /* openai.c: the newest first */
     struct trail *trail;
 };
 
@@ -90,6 +91,9 @@ route_call route_backup, route_backup_get;                                /* bac
 route_call route_download;                                                /* download.c */
 route_call route_step_data;                                               /* origin.c */
 route_call route_checkpoint, route_checkpoint_file, route_checkpoint_tar; /* checkpoint.c */
+
+route_call route_openai_models, route_openai_model, route_openai_completions, route_openai_chat,
+    route_openai_tokenize, route_openai_detokenize; /* openai.c */
 
 route_call route_uploads, route_upload_new, route_upload, route_upload_write, route_upload_commit,
     route_upload_remove; /* upload.c */

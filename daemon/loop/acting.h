@@ -20,6 +20,7 @@ struct control {
     struct attempts attempts;
     struct asks *asks;
     struct removals *removals;
+    struct servings *servings;
     struct sweep *sweep; /* NULL if no data has a time to live */
     struct disk_tally *tally;
     struct sched_pass *pass;

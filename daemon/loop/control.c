@@ -92,6 +92,11 @@ struct removals *control_removals(struct control *c)
     return c->removals;
 }
 
+struct servings *control_servings(struct control *c)
+{
+    return c->servings;
+}
+
 void control_no_node(struct control *c, const char *why)
 {
     snprintf(c->cluster.no_node, sizeof c->cluster.no_node, "%s", why);
@@ -148,15 +153,15 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
     case EV_NODE_LOST:
     case EV_HANG:
     case EV_START_TIMEOUT:
-    case EV_CANCEL:
         if (a && !a->ended && j->state == JOB_STOPPING)
             session_stop(&c->session, j, loop_now_ms(c->o.loop));
         attempts_fence(&c->attempts, j);
         return;
+    case EV_CANCEL:
     case EV_SUSPEND:
     case EV_WALL_LIMIT:
     case EV_DRAIN:
-        if (a && a->assigned && !a->ended && j->state == JOB_STOPPING)
+        if (a && (a->assigned || type == EV_CANCEL) && !a->ended && j->state == JOB_STOPPING)
             session_end(&c->session, j, loop_now_ms(c->o.loop));
         attempts_fence(&c->attempts, j);
         return;
@@ -170,6 +175,7 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
 static void on_changed(void *arg, int64_t job)
 {
     struct control *c = arg;
+    servings_changed(c->servings, job);
     if (c->o.changed) c->o.changed(c->o.changed_arg, job);
 }
 
@@ -332,6 +338,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
     c->attempts = (struct attempts){o->loop, &c->cluster, &c->commits, &c->session, o->logs};
     c->pass = pass_create();
     c->asks = asks_create(o->loop, &c->cluster, &out);
+    c->servings = servings_create(o->loop, &c->cluster, &out, o->queued);
     c->tick = loop_timer_create(o->loop, tick, c);
     c->sched = loop_timer_create(o->loop, run_pass, c);
     if (replay(&c->commits, e)) {
@@ -360,6 +367,7 @@ void control_destroy(struct control *c)
     removals_destroy(c->removals);
     cluster_fini(&c->cluster);
     asks_destroy(c->asks);
+    servings_destroy(c->servings);
     loop_timer_destroy(c->tick);
     loop_timer_destroy(c->sched);
     pass_destroy(c->pass);

@@ -19,7 +19,7 @@
  *   commit.c replay.c          write events to the store, and read them after a restart
  *   order.c                    carries out clients' orders about existing jobs and nodes
  *   retain.c removal.c sweep.c choose the data to keep, and remove other data
- *   session.c ask.c            send messages and questions to nodes */
+ *   session.c ask.c serving.c  send messages, questions and clients' requests to nodes */
 #ifndef SEQD_DAEMON_LOOP_CONTROL_H
 #define SEQD_DAEMON_LOOP_CONTROL_H
 
@@ -27,6 +27,7 @@
 #include "daemon/loop/ask.h"
 #include "daemon/loop/commit.h"
 #include "daemon/loop/removal.h"
+#include "daemon/loop/serving.h"
 #include "daemon/mailbox/link.h"
 #include "daemon/state/retain.h"
 #include "daemon/store/logs.h"
@@ -45,7 +46,9 @@ struct control_options {
     /* Sends m to a node. Returns -1 if m cannot be sent, for example if the node has no session.
      * In seqd the function is link_send; in tests it is a function that records its arguments. */
     int (*send)(void *arg, const char *node, const struct msg *m);
-    void *send_arg;
+    /* Returns the bytes that wait in a node's session. May be NULL, which stands for none. */
+    size_t (*queued)(void *arg, const char *node);
+    void *send_arg; /* arg of send and of queued */
     /* Returns UTC milliseconds. NULL stands for the machine's clock. */
     int64_t (*utc_ms)(void);
     /* Called when a commit has changed the job, so that its followers may read it again. */
@@ -93,6 +96,7 @@ struct commits *control_commits(struct control *c);
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);
 struct removals *control_removals(struct control *c);
+struct servings *control_servings(struct control *c);
 int64_t control_now_ms(const struct control *c); /* the loop's clock */
 
 /* Asks a node a question (ask.h). If `node` is NULL, asks any node. */

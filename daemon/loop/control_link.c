@@ -59,6 +59,7 @@ static void on_down(void *arg, const char *name, const char *why, int64_t silent
     removals_node_down(c->removals, name);
     if (c->paused) return; /* every client is gone or is about to disconnect */
     asks_node_down(c->asks, name);
+    servings_node_down(c->servings, name);
     want_pass(c);
 }
 
@@ -175,6 +176,9 @@ static void on_message(void *arg, const char *name, const struct msg *m)
     case MSG_DESCRIBED:
     case MSG_FETCHED:
         if (!asks_take(c->asks, name, m)) drop(c, name, m, "an answer to no question");
+        return;
+    case MSG_ANSWER:
+        if (!servings_take(c->servings, name, m)) drop(c, name, m, "an answer to no request");
         return;
     case MSG_REMOVED:
         if (!removals_take(c->removals, name, m)) drop(c, name, m, "a removal it was not told of");

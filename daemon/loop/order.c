@@ -28,7 +28,7 @@ void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *
             done(arg, NULL, &e);
         return;
     }
-    if (j->state == JOB_STOPPING && j->target == JOB_CANCELLED) {
+    if (j->state == JOB_STOPPING && j->target == JOB_CANCELLED && !j->saving) {
         commit_answer(all, j, NULL, done, arg);
         return;
     }

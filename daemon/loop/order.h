@@ -9,8 +9,9 @@
 typedef void order_call(struct commits *all, int64_t id, const char *by, commit_done *done,
                         void *arg);
 
-/* Cancels a job. If the job is being cancelled already, the call succeeds. done is called with
- * ERR_NOT_FOUND if the job is not live. */
+/* Cancels a job. If the job is being cancelled already, the call succeeds. A running job that
+ * serves first answers its open requests, for at most serve.drain_s; a second cancel ends it at
+ * once. done is called with ERR_NOT_FOUND if the job is not live. */
 order_call order_cancel;
 
 /* order_suspend suspends a job. A running job saves and stops first. order_resume queues the job

@@ -375,3 +375,9 @@ int link_send(struct links *k, const char *node, const struct msg *m)
     struct link_session *s = session_find(k, node);
     return s && knows(s, m) ? session_send(s, m) : -1;
 }
+
+size_t link_queued(struct links *k, const char *node)
+{
+    const struct link_session *s = session_find(k, node);
+    return s ? rpc_stream_queued(s->stream) : 0;
+}

@@ -137,6 +137,8 @@ void link_set_heartbeat(struct links *k, int64_t ms);
  * kind of message, or a field of the job in an ASSIGN, returns -1 and leaves the session open. The
  * caller keeps the state in its own tables and sends it again at up. */
 int link_send(struct links *k, const char *node, const struct msg *m);
+/* Returns the bytes that wait in the node's session, or 0 if the node has no session. */
+size_t link_queued(struct links *k, const char *node);
 /* Returns the ABI of the node's session, or 0 if the node has no session. */
 uint32_t link_abi(struct links *k, const char *node);
 /* Answers a JOIN with JOINED, or with REFUSED for the node m->node. The session may have ended

@@ -11,7 +11,8 @@
 #include "api/core/mutant.h"
 #include "daemon/state/blame.h"
 
-#define STOP_MS 5000 /* time after which STOP is sent again if the attempt has not stopped */
+#define STOP_MS  5000 /* time after which STOP is sent again if the attempt has not stopped */
+#define DRAIN_MS 5000 /* time beyond serve.drain_s after which a job that serves is stopped */
 
 struct job_attempt *attempt_create(const struct job *j, int64_t now_ms)
 {
@@ -194,12 +195,18 @@ int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms)
     return a->ran && now_ms > a->ready_ms ? now_ms - a->ready_ms : 0;
 }
 
+/* Tells whether a job that serves was cancelled and has answered its open requests. */
+static bool drained(const struct job *j)
+{
+    return j->spec->kind == JOB_SERVE && j->target == JOB_CANCELLED && j->attempt->parts[0].saved;
+}
+
 bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev)
 {
     const struct job_attempt *a = j->attempt;
     if (j->state != JOB_STOPPING || a->ended || !all_ended(a)) return false;
     *ev = (struct event){.type = EV_STOPPED, .rank = -1, .ran_ms = attempt_ran_ms(a, now_ms)};
-    if (j->saving && all_done(a)) ev->type = EV_DONE;
+    if (j->saving && (all_done(a) || drained(j))) ev->type = EV_DONE;
     memcpy(ev->node, a->parts[0].place.node, sizeof ev->node);
     return true;
 }
@@ -207,6 +214,8 @@ bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev)
 bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
 {
     const struct job_attempt *a = j->attempt;
+    const int64_t drain_ms = j->spec->serve.drain_s * 1000 + DRAIN_MS;
+    if (j->spec->kind == JOB_SERVE && drain_ms < grace_ms) grace_ms = drain_ms;
     return j->state == JOB_STOPPING && j->saving && a->save_ms && !a->stop_ms &&
            now_ms - a->save_ms >= grace_ms;
 }
@@ -226,7 +235,7 @@ bool attempt_unsaved(const struct job *j, struct event *ev)
     const char *why = a->unsaved.code ? a->unsaved.text : "its ranks ended before";
     char text[768];
     struct jwrite w;
-    if (!j->saving || a->parts[0].saved) return false;
+    if (!j->saving || a->parts[0].saved || j->spec->kind == JOB_SERVE) return false;
     *ev = (struct event){.type = EV_NOTE, .rank = -1, .step = j->step};
     memcpy(ev->node, a->parts[0].place.node, sizeof ev->node);
     if (j->checkpoint_step)

@@ -10,12 +10,14 @@
 #include "daemon/state/jobs.h"
 #include "worker/plan/stage.h"
 
-/* Tells whether a running attempt, when it stops, can save data from which the next attempt can
- * continue. A generation saves a journal only for a batch; other prompts are generated again. */
+/* Tells whether a running attempt is given time when it must stop: to save data from which the
+ * next attempt can continue, or to answer its open requests. A generation saves a journal only for
+ * a batch; other prompts are generated again. */
 static bool saves(const struct job *j)
 {
     const int kind = j->spec->kind;
-    return j->task == TASK_RUN && (kind == JOB_TRAIN || kind == JOB_SCORE || kind == JOB_GENERATE);
+    return j->task == TASK_RUN &&
+           (kind == JOB_TRAIN || kind == JOB_SCORE || job_generates(j->spec));
 }
 
 static int64_t div_up(int64_t a, int64_t b)
@@ -368,7 +370,8 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_HANG: fold_failure(j, ev, before); break;
     case EV_CANCEL:
         if (before != JOB_STOPPING || !mutant_on(MUTANT_CANCEL_LOST)) j->target = JOB_CANCELLED;
-        j->saving = false;
+        /* The first cancel of a job that serves lets it answer its open requests. */
+        j->saving = before == JOB_RUNNING && j->spec->kind == JOB_SERVE;
         break;
     case EV_SUSPEND:
     case EV_WALL_LIMIT:

@@ -560,7 +560,7 @@ static int request_text(int64_t id, const char *body)
 }
 
 /* A text that must be in no file of the node. */
-#define SECRET "the-prompt-nobody-may-keep"
+#define SECRET "the-prompt-that-no-file-has"
 
 /* Tells whether a file in the node's state directory contains SECRET. */
 static bool is_kept(void)

@@ -15,6 +15,7 @@
 #include "daemon/access/auth.h"
 #include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
+#include "daemon/http/openai.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
@@ -92,8 +93,13 @@ static inline int rest_ask_look(const char *node, const struct msg *m)
     return 0;
 }
 
+/* A function that is called with each message about an attempt that is sent to a node. */
+static void (*rest_told)(const char *node, const struct msg *m);
+
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
 {
+    const bool asked = m->type == MSG_DESCRIBE || m->type == MSG_FETCH;
+    if (rest_told && !asked) rest_told(node, m);
     if (m->type == MSG_DESCRIBE && m->n_files) return rest_look ? rest_ask_look(node, m) : -1;
     if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) {
         w.fetch = *m;
@@ -195,6 +201,7 @@ static inline void close_server(void)
     control_destroy(w.control);
     auth_destroy(w.auth);
     transfers_drop(&w.routes);
+    openai_drop(&w.routes);
     batches_drop(&w.routes);
     errands_destroy(w.routes.planner);
     follows_destroy(w.routes.follows);

@@ -39,13 +39,13 @@ struct agent {
     bool up;              /* whether WELCOME was received; it never becomes true in a session
                            * that seqd refused */
     bool quitting;
-    struct questions *questions; /* questions of seqd that programs on this node answer */
-    struct answers *answers;     /* requests to jobs that serve here */
-    struct fetches *fetches;     /* reads of files for seqd */
-    struct capture *profiling;   /* seqrank --profile, which runs once after the start */
-    struct profile profile;      /* result of seqrank --profile; all members are 0 while there
+    struct questions *questions;   /* questions of seqd that programs on this node answer */
+    struct agent_answers *answers; /* requests to jobs that serve here */
+    struct fetches *fetches;       /* reads of files for seqd */
+    struct capture *profiling;     /* seqrank --profile, which runs once after the start */
+    struct profile profile;        /* result of seqrank --profile; all members are 0 while there
                                   * is no result */
-    char buf[SPOOL_RECORD_SIZE]; /* the record or chunk being sent */
+    char buf[SPOOL_RECORD_SIZE];   /* the record or chunk being sent */
 };
 
 /* Returns the attempt, or NULL if this node does not have it. */

@@ -15,27 +15,27 @@ struct agent_answer {
     struct agent_answer *next;
     struct attempt *t; /* NULL if the request is lost */
     int64_t job, epoch, request;
-    int32_t status; /* of the first piece; 0 when it is sent */
+    int32_t status; /* status of the first piece; 0 when that piece is sent */
     bool begun, stream, last;
     char *held; /* owned: n_held bytes that wait begin at held + from */
     size_t from, n_held, room;
     size_t window; /* bytes that may be sent before the next CREDIT */
 };
 
-struct answers {
+struct agent_answers {
     struct agent_session *session;
     struct agent_answer *first;
 };
 
-struct answers *answers_create(struct agent_session *s)
+struct agent_answers *answers_create(struct agent_session *s)
 {
-    struct answers *a = calloc(1, sizeof *a);
+    struct agent_answers *a = calloc(1, sizeof *a);
     assert(a);
     a->session = s;
     return a;
 }
 
-static void answer_remove(struct answers *a, struct agent_answer *r)
+static void answer_remove(struct agent_answers *a, struct agent_answer *r)
 {
     struct agent_answer **p = &a->first;
     while (*p != r) p = &(*p)->next;
@@ -44,21 +44,23 @@ static void answer_remove(struct answers *a, struct agent_answer *r)
     free(r);
 }
 
-void answers_destroy(struct answers *a)
+void answers_destroy(struct agent_answers *a)
 {
     if (!a) return;
     while (a->first) answer_remove(a, a->first);
     free(a);
 }
 
-static struct agent_answer *find(const struct answers *a, const struct attempt *t, int64_t request)
+static struct agent_answer *find(const struct agent_answers *a, const struct attempt *t,
+                                 int64_t request)
 {
     struct agent_answer *r = a->first;
     while (r && (r->t != t || r->request != request)) r = r->next;
     return r;
 }
 
-static struct agent_answer *answer_new(struct answers *a, struct attempt *t, const struct msg *m)
+static struct agent_answer *answer_new(struct agent_answers *a, struct attempt *t,
+                                       const struct msg *m)
 {
     struct agent_answer *r = calloc(1, sizeof *r);
     assert(r);
@@ -75,7 +77,7 @@ static struct agent_answer *answer_new(struct answers *a, struct attempt *t, con
 /* ---- to seqd --------------------------------------------------------------------------------- */
 
 /* Sends bytes that wait. Returns false if the request is over and r is freed. */
-static bool flush(struct answers *a, struct agent_answer *r)
+static bool flush(struct agent_answers *a, struct agent_answer *r)
 {
     while (session_can_send(a->session) && r->begun) {
         const size_t n = r->n_held < r->window ? r->n_held : r->window;
@@ -104,7 +106,7 @@ static bool flush(struct answers *a, struct agent_answer *r)
 }
 
 /* Ends the request with 503 and no bytes. */
-static void lose(struct answers *a, struct agent_answer *r)
+static void lose(struct agent_answers *a, struct agent_answer *r)
 {
     r->t = NULL;
     r->status = 503;
@@ -113,7 +115,7 @@ static void lose(struct answers *a, struct agent_answer *r)
     flush(a, r);
 }
 
-void answers_flush(struct answers *a)
+void answers_flush(struct agent_answers *a)
 {
     for (struct agent_answer *r = a->first, *next; r; r = next) {
         next = r->next;
@@ -145,14 +147,14 @@ static int pass_on(struct attempt *t, const struct msg *m)
     return rc;
 }
 
-static void take_ask(struct answers *a, struct attempt *t, const struct msg *m)
+static void take_ask(struct agent_answers *a, struct attempt *t, const struct msg *m)
 {
     struct agent_answer *r = find(a, t, m->request);
     if (!r) r = answer_new(a, t, m);
     if (!t || pass_on(t, m)) lose(a, r);
 }
 
-void answers_take(struct answers *a, struct attempt *t, const struct msg *m)
+void answers_take(struct agent_answers *a, struct attempt *t, const struct msg *m)
 {
     if (m->type == MSG_ASK) {
         take_ask(a, t, m);
@@ -170,7 +172,7 @@ void answers_take(struct answers *a, struct attempt *t, const struct msg *m)
     }
 }
 
-void answers_session_down(struct answers *a)
+void answers_session_down(struct agent_answers *a)
 {
     while (a->first) {
         if (a->first->t) tell_drop(a->first->t, a->first->request);
@@ -209,7 +211,7 @@ static int parse(const void *packet, size_t size, struct rank_answer *out)
     return good ? 0 : -1;
 }
 
-void answers_packet(struct answers *a, struct attempt *t, const void *packet, size_t size)
+void answers_packet(struct agent_answers *a, struct attempt *t, const void *packet, size_t size)
 {
     struct rank_answer p;
     if (parse(packet, size, &p)) return;
@@ -230,7 +232,7 @@ void answers_packet(struct answers *a, struct attempt *t, const void *packet, si
     }
 }
 
-void answers_gang_gone(struct answers *a, struct attempt *t)
+void answers_gang_gone(struct agent_answers *a, struct attempt *t)
 {
     for (struct agent_answer *r = a->first, *next; r; r = next) {
         next = r->next;

@@ -11,24 +11,24 @@
 #include <stddef.h>
 
 struct agent_session;
-struct answers;
+struct agent_answers;
 struct attempt;
 struct msg;
 
-struct answers *answers_create(struct agent_session *s); /* borrows s */
-void answers_destroy(struct answers *a);
+struct agent_answers *answers_create(struct agent_session *s); /* borrows s */
+void answers_destroy(struct agent_answers *a);
 
 /* Takes ASK, CREDIT or DROP. t is the attempt that the message names, or NULL if this node does
  * not have it. A request that the gang cannot take is lost: seqd gets 503 without bytes. */
-void answers_take(struct answers *a, struct attempt *t, const struct msg *m);
+void answers_take(struct agent_answers *a, struct attempt *t, const struct msg *m);
 /* Takes a packet of t's gang, and sends as much of the answer as the session and the client take.
  * A packet that is no ANSWER to an open request is ignored. */
-void answers_packet(struct answers *a, struct attempt *t, const void *packet, size_t size);
+void answers_packet(struct agent_answers *a, struct attempt *t, const void *packet, size_t size);
 /* Sends bytes that wait, when the session has room again. */
-void answers_flush(struct answers *a);
+void answers_flush(struct agent_answers *a);
 /* Loses all requests of t, whose gang is gone. */
-void answers_gang_gone(struct answers *a, struct attempt *t);
+void answers_gang_gone(struct agent_answers *a, struct attempt *t);
 /* Drops all requests, because the session is over. seqd has answered their clients. */
-void answers_session_down(struct answers *a);
+void answers_session_down(struct agent_answers *a);
 
 #endif

@@ -1,0 +1,249 @@
+/* serving.c: keeps the list of open requests, sends their bodies, and hands out their answers. */
+#include "daemon/loop/serving.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
+#include "daemon/state/attempt.h"
+
+enum {
+    QUEUE_SIZE = 1 << 20, /* bytes in a node's session beyond which no piece is sent */
+    PUMP_MS = 5,          /* time until the queue is looked at again */
+    CREDIT_SIZE = WIRE_WINDOW / 2
+};
+
+struct served {
+    struct served *next;
+    struct servings *all;
+    int64_t job, epoch, id;
+    char node[NODE_NAME];
+    struct msg ask; /* without data */
+    struct served_body body;
+    size_t at;     /* bytes of the body that are sent */
+    size_t unpaid; /* bytes that the client has read, of which the node is not told yet */
+    bool whole;    /* the whole body is sent */
+    bool begun;    /* a piece of the answer has come */
+    bool lost;     /* `lost` must be called */
+    const struct served_calls *calls;
+    void *arg;
+};
+
+struct servings {
+    struct loop *loop;
+    const struct cluster *cluster;
+    struct outbox out;
+    size_t (*queued)(void *arg, const char *node);
+    struct served *first;
+    struct loop_timer *pump;
+    int64_t last_id;
+};
+
+static void pump(void *arg);
+
+struct servings *servings_create(struct loop *l, const struct cluster *k, const struct outbox *o,
+                                 size_t (*queued)(void *arg, const char *node))
+{
+    struct servings *s = calloc(1, sizeof *s);
+    if (!s) abort();
+    *s = (struct servings){.loop = l, .cluster = k, .out = *o, .queued = queued};
+    s->pump = loop_timer_create(l, pump, s);
+    return s;
+}
+
+void servings_destroy(struct servings *s)
+{
+    if (!s) return;
+    for (struct served *r = s->first, *next; r; r = next) {
+        next = r->next;
+        free(r);
+    }
+    loop_timer_destroy(s->pump);
+    free(s);
+}
+
+static void remove_request(struct served *r)
+{
+    struct served **p = &r->all->first;
+    while (*p != r) p = &(*p)->next;
+    *p = r->next;
+    free(r);
+}
+
+/* ---- to the node ----------------------------------------------------------------------------- */
+
+static void tell(const struct served *r, enum msg_type type, int64_t total)
+{
+    const struct msg m = {
+        .type = type, .job = r->job, .epoch = r->epoch, .request = r->id, .total = total};
+    outbox_send(&r->all->out, r->node, &m);
+}
+
+static bool has_room(const struct served *r)
+{
+    const struct servings *s = r->all;
+    return !s->queued || s->queued(s->out.arg, r->node) < QUEUE_SIZE;
+}
+
+/* Sends pieces of the body while the session has room. Returns false if the node has no
+ * session. */
+static bool send_body(struct served *r)
+{
+    while (!r->whole && has_room(r)) {
+        const size_t left = r->body.size - r->at, n = left < WIRE_CHUNK ? left : WIRE_CHUNK;
+        r->ask.data = r->body.bytes + r->at;
+        r->ask.size = n;
+        r->ask.more = n < left;
+        if (outbox_send(&r->all->out, r->node, &r->ask)) return false;
+        r->at += n;
+        r->whole = n == left;
+    }
+    return true;
+}
+
+/* Gives every request its turn. Loses the requests whose node cannot be reached. */
+static void pump(void *arg)
+{
+    struct servings *s = arg;
+    bool waits = false;
+    for (struct served *r = s->first, *next; r; r = next) {
+        next = r->next;
+        const bool whole = r->whole;
+        if (!r->lost && !send_body(r)) r->lost = true;
+        if (r->whole && !whole && r->body.sent) r->body.sent(r->arg);
+        waits = waits || !r->whole;
+        if (!r->lost) continue;
+        r->calls->lost(r->arg);
+        remove_request(r);
+    }
+    if (waits) loop_timer_set(s->pump, PUMP_MS);
+}
+
+/* ---- of one request -------------------------------------------------------------------------- */
+
+static int n_open(const struct servings *s, int64_t job)
+{
+    int n = 0;
+    for (const struct served *r = s->first; r; r = r->next) n += r->job == job;
+    return n;
+}
+
+int serving_ready(const struct servings *s, const struct job *j, struct err *e)
+{
+    const long long id = (long long)j->id;
+    if (j->state == JOB_STOPPING && j->saving)
+        return err_set(e, ERR_PEER, "job %lld is stopping, and takes no more requests", id);
+    if (j->state != JOB_RUNNING || !j->attempt || j->attempt->ended)
+        return err_set(e, ERR_PEER, "job %lld is %s: try again when it is running", id,
+                       job_state_name(j->state));
+    const struct node *n = node_find((struct nodes *)&s->cluster->nodes, j->node);
+    if (job_away(j) >= 0 || !n || !n->up)
+        return err_set(e, ERR_PEER, "a node of job %lld is away: try again when it is back", id);
+    if (n_open(s, j->id) >= RANK_ASKS)
+        return err_set(e, ERR_TOO_LARGE, "job %lld has %d open requests, the limit: try again", id,
+                       RANK_ASKS);
+    return 0;
+}
+
+/* Returns an id that no request had before, even if seqd was started again. */
+static int64_t new_id(struct servings *s)
+{
+    const int64_t now = loop_now_ms(s->loop) << 16; /* the clock runs on while seqd is not */
+    s->last_id = now > s->last_id ? now : s->last_id + 1;
+    return s->last_id;
+}
+
+struct served *serving_open(struct servings *s, const struct job *j, const struct msg *ask,
+                            const struct served_body *body, const struct served_calls *calls,
+                            void *arg)
+{
+    struct served *r = calloc(1, sizeof *r);
+    if (!r) abort();
+    *r = (struct served){.next = s->first,
+                         .all = s,
+                         .job = j->id,
+                         .epoch = j->epoch,
+                         .id = new_id(s),
+                         .ask = *ask,
+                         .body = *body,
+                         .calls = calls,
+                         .arg = arg};
+    memcpy(r->node, j->node, sizeof r->node);
+    r->ask.type = MSG_ASK;
+    r->ask.job = r->job;
+    r->ask.epoch = r->epoch;
+    r->ask.request = r->id;
+    s->first = r;
+    loop_timer_set(s->pump, 0);
+    return r;
+}
+
+void serving_credit(struct served *r, size_t n)
+{
+    r->unpaid += n;
+    if (r->unpaid < CREDIT_SIZE) return;
+    tell(r, MSG_CREDIT, (int64_t)r->unpaid);
+    r->unpaid = 0;
+}
+
+void serving_close(struct served *r)
+{
+    if (r->at) tell(r, MSG_DROP, 0);
+    remove_request(r);
+}
+
+/* ---- from the node --------------------------------------------------------------------------- */
+
+/* Makes the next pump tell the client that the request is lost. */
+static void lose(struct served *r)
+{
+    r->lost = true;
+    loop_timer_set(r->all->pump, 0);
+}
+
+static struct served *find(const struct servings *s, const struct msg *m)
+{
+    struct served *r = s->first;
+    while (r && (r->id != m->request || r->job != m->job || r->epoch != m->epoch)) r = r->next;
+    return r;
+}
+
+bool servings_take(struct servings *s, const char *node, const struct msg *m)
+{
+    struct served *r = find(s, m);
+    if (!r || r->lost) return m->request <= s->last_id; /* its client has gone */
+    if (strcmp(r->node, node)) return false;
+    const bool first = !r->begun;
+    r->begun = true;
+    /* an answer to a part of the body is wrong, and its client still owns the body */
+    if (!r->whole || (m->status == 503 && !m->size && !m->more)) {
+        lose(r);
+        return true;
+    }
+    const struct served_calls *calls = r->calls;
+    void *client = r->arg;
+    if (!m->more) remove_request(r);
+    calls->piece(client, m, first);
+    return true;
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+void servings_node_down(struct servings *s, const char *node)
+{
+    for (struct served *r = s->first; r; r = r->next)
+        if (!strcmp(r->node, node)) lose(r);
+}
+
+static bool goes_on(const struct job *j, int64_t epoch)
+{
+    const bool runs = j && (j->state == JOB_RUNNING || (j->state == JOB_STOPPING && j->saving));
+    return runs && j->epoch == epoch && j->attempt && !j->attempt->ended && !j->attempt->stop_ms;
+}
+
+void servings_changed(struct servings *s, int64_t job)
+{
+    const struct job *j = jobs_find(&s->cluster->jobs, job);
+    for (struct served *r = s->first; r; r = r->next)
+        if (r->job == job && !goes_on(j, r->epoch)) lose(r);
+}

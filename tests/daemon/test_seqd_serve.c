@@ -1,0 +1,304 @@
+/* test_seqd_serve: sends requests of OpenAI's API to seqd while the test plays the node of a job
+ * that serves. Checks the routing by model, the pieces and credits, the losses, and the errors. */
+#include "api/core/job_state.h"
+#include "daemon/http/http.h"
+#include "tests/lib/rest.h"
+
+#define COMPLETIONS "/openai/v1/completions"
+
+static const char serve_json[] =
+    "{\"kind\":\"serve\",\"name\":\"mine\",\"model\":{\"config\":{\"hidden_size\":64,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{"
+    "\"seq_len\":128},\"sampling\":{\"max_tokens\":32}}";
+
+/* The messages to the node. */
+static struct {
+    int64_t epoch;
+    struct msg ask;     /* the last ASK, without its data */
+    char body[4 << 20]; /* the body of the request */
+    size_t size;
+    int n_asks, n_drops, n_saves, n_stops; /* n_asks counts bodies */
+    int64_t credit;
+} told;
+
+static void on_told(const char *node, const struct msg *m)
+{
+    if (m->type == MSG_ASSIGN) told.epoch = m->epoch;
+    told.n_drops += m->type == MSG_DROP;
+    told.n_saves += m->type == MSG_SAVE;
+    told.n_stops += m->type == MSG_STOP;
+    if (m->type == MSG_CREDIT) told.credit += m->total;
+    if (m->type != MSG_ASK) return;
+    if (m->request != told.ask.request) told.size = 0;
+    CHECK(told.size + m->size < sizeof told.body && m->size <= WIRE_CHUNK);
+    memcpy(told.body + told.size, m->data, m->size);
+    told.size += m->size;
+    told.ask = *m;
+    told.n_asks += !m->more;
+}
+
+#define UNTIL(cond)                                                                                \
+    while (!(cond)) loop_turn(w.loop, 5)
+
+static void report_of(int rank, int64_t seq, enum rank_msg_type type, const void *payload,
+                      size_t size)
+{
+    char record[1024];
+    const struct rank_msg head = {RANK_ABI, (uint32_t)type, rank, (uint32_t)size};
+    memcpy(record, &head, sizeof head);
+    if (size) memcpy(record + sizeof head, payload, size);
+    control_link_calls.message(w.control, "n1",
+                               &(struct msg){.type = MSG_REPORT,
+                                             .job = 1,
+                                             .epoch = told.epoch,
+                                             .seq = seq,
+                                             .rank = rank,
+                                             .data = record,
+                                             .size = sizeof head + size});
+}
+
+static void report(int64_t seq, enum rank_msg_type type, const void *payload, size_t size)
+{
+    report_of(0, seq, type, payload, size);
+}
+
+static bool job_is(enum job_state state)
+{
+    const struct job *j = control_job(w.control, 1);
+    return j && j->state == state;
+}
+
+/* Starts a server with a job that serves and is running. */
+static void begin_serving(void)
+{
+    memset(&told, 0, sizeof told);
+    rest_told = on_told;
+    begin();
+    node_joins_as("n1", 4);
+    CHECK_MSG(post("/v1/jobs", serve_json) == 201, "%s", reply);
+    CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 503 && strstr(reply, "Retry-After: 1"));
+    UNTIL(told.epoch);
+    report(1, RANK_BLOB, "blob", 4);
+    report(2, RANK_READY, NULL, 0);
+    UNTIL(job_is(JOB_RUNNING));
+}
+
+static void answer(int status, const char *bytes, size_t size, bool stream, bool more)
+{
+    control_link_calls.message(w.control, "n1",
+                               &(struct msg){.type = MSG_ANSWER,
+                                             .job = 1,
+                                             .epoch = told.epoch,
+                                             .request = told.ask.request,
+                                             .status = status,
+                                             .stream = stream,
+                                             .more = more,
+                                             .data = bytes,
+                                             .size = size});
+}
+
+/* Sends a request, and waits until the node has it. */
+static int ask_begin(const char *body)
+{
+    const int n = told.n_asks, fd = post_begin(COMPLETIONS, "", body);
+    UNTIL(told.n_asks > n);
+    return fd;
+}
+
+static void test_completion(void)
+{
+    static const char body[] = "{\"prompt\":\"a\",\"model\":\"mine\"}";
+    begin_serving();
+    int fd = ask_begin(body);
+    CHECK(told.size == strlen(body) && !memcmp(told.body, body, told.size));
+    CHECK(told.ask.endpoint == SERVE_COMPLETIONS && told.ask.named == -1);
+    CHECK_STR(told.ask.model, "mine");
+    answer(200, "{\"ok\":1}", 8, false, false);
+    CHECK(answer_of(fd) == 200 && strstr(reply, "Content-Length: 8") &&
+          strstr(reply, "{\"ok\":1}"));
+    /* by the job's id, with an error of the job */
+    fd = ask_begin("{\"model\":\"1\"}");
+    answer(429, "{\"error\":1}", 11, false, false);
+    CHECK(answer_of(fd) == 429 && strstr(reply, "Retry-After: 1") &&
+          strstr(reply, "{\"error\":1}"));
+    CHECK(!told.n_drops && !told.credit);
+    finish();
+}
+
+/* Checks an answer in pieces: the node gets credit as the client reads. */
+static void test_stream(void)
+{
+    static char piece[WIRE_WINDOW];
+    begin_serving();
+    int fd = ask_begin("{\"model\":\"mine\",\"stream\":true}");
+    memset(piece, 'x', sizeof piece);
+    answer(200, "data: 1\n\n", 9, true, true);
+    clear();
+    CHECK(receive(fd, "data: 1\n\n") && strstr(reply, "text/event-stream") && !told.credit);
+    answer(0, piece, sizeof piece - 9, false, true);
+    UNTIL(told.credit || !receive(fd, "x"));
+    while (told.credit < WIRE_WINDOW / 2) receive(fd, "x\r\n");
+    answer(0, "data: [DONE]\n\n", 14, false, false);
+    CHECK(receive(fd, "[DONE]"));
+    close(fd);
+    CHECK(!told.n_drops);
+    finish();
+}
+
+/* Checks that a request ends with its client. */
+static void test_gone(void)
+{
+    begin_serving();
+    int fd = ask_begin("{\"model\":\"mine\"}");
+    close(fd); /* before the answer begins */
+    UNTIL(told.n_drops == 1);
+    answer(200, "late", 4, false, false); /* ignored */
+    fd = ask_begin("{\"model\":\"mine\"}");
+    answer(200, "data: 1\n\n", 9, true, true);
+    clear();
+    CHECK(receive(fd, "data: 1"));
+    close(fd);
+    UNTIL(told.n_drops == 2);
+    CHECK(get("/openai/v1/models") == 200);
+    finish();
+}
+
+/* Checks that a lost request is answered, before and after its answer has begun. */
+static void test_lost(void)
+{
+    begin_serving();
+    int fd = ask_begin("{\"model\":\"mine\"}");
+    answer(503, NULL, 0, false, false);
+    CHECK(answer_of(fd) == 503 && strstr(reply, "Retry-After: 1") && strstr(reply, "server_error"));
+    fd = ask_begin("{\"model\":\"mine\"}");
+    answer(200, "data: 1\n\n", 9, true, true);
+    const int second = ask_begin("{\"model\":\"mine\"}");
+    control_link_calls.down(w.control, "n1", "the test", 0);
+    CHECK(answer_of(fd) == 200 && strstr(reply, "data: 1") && strstr(reply, "data: {\"error\""));
+    CHECK(answer_of(second) == 503 && strstr(reply, "Retry-After: 1"));
+    CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 503);
+    CHECK(get("/openai/v1/models") == 200 && strstr(reply, "\"data\":[]"));
+    finish();
+}
+
+/* Checks that the first cancel drains and the second ends. */
+static void test_cancel(void)
+{
+    struct rank_exit x = {.rank = RANK_GANG, .exit_status = GANG_SAVED};
+    begin_serving();
+    const int first = ask_begin("{\"model\":\"mine\"}");
+    CHECK(post("/v1/jobs/1:cancel", "") == 202);
+    UNTIL(told.n_saves == 1);
+    CHECK(!told.n_stops);
+    CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 503 && strstr(reply, "stopping"));
+    told.n_asks = 0;
+    answer(200, "{\"ok\":1}", 8, false, false);
+    CHECK(answer_of(first) == 200);
+    report(3, RANK_RESULT, "{\"requests\":1}", 14);
+    report(4, RANK_EXIT, &(struct rank_exit){.exit_status = RANK_EXIT_SAVED}, sizeof x);
+    report_of(RANK_GANG, 5, RANK_EXIT, &x, sizeof x);
+    UNTIL(!control_job(w.control, 1));
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"succeeded\""));
+    CHECK(strstr(reply, "\"requests\":1") && !strstr(reply, "save_failed"));
+    finish();
+}
+
+static void test_cancel_twice(void)
+{
+    begin_serving();
+    const int fd = ask_begin("{\"model\":\"mine\"}");
+    CHECK(post("/v1/jobs/1:cancel", "") == 202);
+    UNTIL(told.n_saves == 1);
+    CHECK(post("/v1/jobs/1:cancel", "") == 202);
+    UNTIL(told.n_stops == 1);
+    CHECK(answer_of(fd) == 503);
+    finish();
+}
+
+/* Checks requests that seqd itself answers. */
+static void test_refused(void)
+{
+    static const struct {
+        const char *body;
+        int status;
+        const char *says, *code;
+    } bad[] = {
+        {"", 400, "object", "invalid"},
+        {"{", 400, "not JSON", "invalid"},
+        {"[1]", 400, "object", "invalid"},
+        {"{\"prompt\":\"a\"}", 400, "model is missing", "invalid"},
+        {"{\"model\":7}", 400, "\"param\":\"model\"", "invalid"},
+        {"{\"model\":\"other\"}", 404, "\"param\":\"model\"", "model_not_found"},
+        {"{\"model\":\"mine:law\"}", 404, "mine:law", "model_not_found"},
+        {"{\"model\":\"2\"}", 404, "GET /openai/v1/models", "model_not_found"},
+    };
+    char text[AUTH_TOKEN_SIZE], out[512], code[64];
+    begin_serving();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(code, sizeof code, "\"code\":\"%s\"", bad[i].code);
+        const int status = post(COMPLETIONS, bad[i].body);
+        CHECK_MSG(status == bad[i].status && strstr(reply, bad[i].says) && strstr(reply, code),
+                  "%s: %s", bad[i].body, reply);
+        CHECK(strstr(reply, "\r\n\r\n{\"error\":{"));
+    }
+    CHECK(get("/openai/v1/models") == 200 &&
+          strstr(reply, "{\"id\":\"mine\",\"object\":\"model\""));
+    CHECK(get("/openai/v1/models/mine") == 200 && strstr(reply, "\"owned_by\":\"tester\""));
+    CHECK(get("/openai/v1/models/x") == 404 && get("/openai/v1/nothing") == 404);
+    /* another user has no such model */
+    rest_token("another", ROLE_USER, 0, text);
+    snprintf(out, sizeof out,
+             "POST " COMPLETIONS " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+             "Authorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 16\r\n"
+             "\r\n{\"model\":\"mine\"}",
+             text);
+    CHECK(talk(out) == 404 && strstr(reply, "model_not_found"));
+    CHECK(talk("GET /openai/v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") ==
+              401 &&
+          strstr(reply, "authentication_error"));
+    CHECK(!told.n_asks);
+    finish();
+}
+
+/* Checks a body that is larger than other requests may have, and one that is too large. */
+static void test_large(void)
+{
+    const size_t size = 3 << 20;
+    char *body = malloc(size + 1), head[256];
+    begin_serving();
+    memset(body, ' ', size);
+    memcpy(body, "{\"model\":\"mine\"", 15);
+    body[size - 1] = '}';
+    const int fd = dial(), n = told.n_asks;
+    snprintf(head, sizeof head,
+             "POST " COMPLETIONS " HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             size);
+    send_all(fd, head, strlen(head));
+    send_all(fd, body, size);
+    UNTIL(told.n_asks > n);
+    CHECK(told.size == size && !memcmp(told.body, body, size));
+    answer(200, "{}", 2, false, false);
+    CHECK(answer_of(fd) == 200);
+    snprintf(head, sizeof head,
+             "POST " COMPLETIONS " HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
+             "Content-Length: %d\r\n\r\n",
+             HTTP_OPENAI_BODY + 1);
+    CHECK(talk(head) == 413 && strstr(reply, "64 MiB") && strstr(reply, "{\"error\""));
+    free(body);
+    finish();
+}
+
+int main(void)
+{
+    seqd_test_init();
+    RUN(test_completion);
+    RUN(test_stream);
+    RUN(test_gone);
+    RUN(test_lost);
+    RUN(test_cancel);
+    RUN(test_cancel_twice);
+    RUN(test_refused);
+    RUN(test_large);
+    return test_done("seqd_serve");
+}
