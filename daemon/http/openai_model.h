@@ -15,8 +15,8 @@ struct openai_model {
 int openai_model_read(const char *body, size_t size, char *out, struct err *e);
 /* Finds the job that `name` means: the name or the id of a job of the user, alone or with a colon
  * and the name of an adapter. If several jobs have the name, finds the newest that can take a
- * request, or else the newest. Fails with ERR_NOT_FOUND, which does not tell whether another user has such
- * a job. */
+ * request, or else the newest. Fails with ERR_NOT_FOUND, which does not tell whether another user
+ * has such a job. */
 int openai_model_find(struct control *c, const char *user, const char *name,
                       struct openai_model *out, struct err *e);
 /* Returns the models that can take requests now, in the form of OpenAI's list, malloc'd. */

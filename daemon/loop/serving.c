@@ -22,7 +22,8 @@ struct served {
     struct served_body body;
     size_t at;     /* bytes of the body that are sent */
     size_t unpaid; /* bytes that the client has read, of which the node is not told yet */
-    bool whole;    /* the whole body is sent */
+    bool whole;    /* the whole body is sent, or no more of it is needed */
+    bool early;    /* the answer began before the whole body was sent */
     bool begun;    /* a piece of the answer has come */
     bool lost;     /* `lost` must be called */
     const struct served_calls *calls;
@@ -194,6 +195,13 @@ void serving_close(struct served *r)
 
 /* ---- from the node --------------------------------------------------------------------------- */
 
+/* Sends no more of a body, because its answer has begun. The node forgets the body by DROP. */
+static void end_body(struct served *r)
+{
+    r->whole = r->early = true;
+    if (r->body.sent) r->body.sent(r->arg);
+}
+
 /* Makes the next pump tell the client that the request is lost. */
 static void lose(struct served *r)
 {
@@ -215,11 +223,12 @@ bool servings_take(struct servings *s, const char *node, const struct msg *m)
     if (strcmp(r->node, node)) return false;
     const bool first = !r->begun;
     r->begun = true;
-    /* an answer to a part of the body is wrong, and its client still owns the body */
-    if (!r->whole || (m->status == 503 && !m->size && !m->more)) {
+    if (m->status == 503 && !m->size && !m->more) {
         lose(r);
         return true;
     }
+    if (!r->whole) end_body(r);
+    if (!m->more && r->early) tell(r, MSG_DROP, 0);
     const struct served_calls *calls = r->calls;
     void *client = r->arg;
     if (!m->more) remove_request(r);

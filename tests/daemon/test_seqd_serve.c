@@ -1,5 +1,6 @@
 /* test_seqd_serve: sends requests of OpenAI's API to seqd while the test plays the node of a job
  * that serves. Checks the routing by model, the pieces and credits, the losses, and the errors. */
+#include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "daemon/http/http.h"
 #include "tests/lib/rest.h"
@@ -122,6 +123,24 @@ static void test_completion(void)
     CHECK(answer_of(fd) == 429 && strstr(reply, "Retry-After: 1") &&
           strstr(reply, "{\"error\":1}"));
     CHECK(!told.n_drops && !told.credit);
+    finish();
+}
+
+/* Checks a request that names an adapter. The job's spec gets one whose name is the job's name,
+ * because the node's side of adapters is not needed here. */
+static void test_adapter(void)
+{
+    begin_serving();
+    struct job_spec *s = control_job(w.control, 1)->spec;
+    s->model.adapters[0].name = s->name;
+    const int fd = ask_begin("{\"model\":\"mine:mine\"}");
+    CHECK(told.ask.named == 0);
+    CHECK_STR(told.ask.model, "mine:mine");
+    answer(200, "{}", 2, false, false);
+    CHECK(answer_of(fd) == 200);
+    CHECK(get("/openai/v1/models") == 200 && strstr(reply, "\"id\":\"mine\"") &&
+          strstr(reply, "\"id\":\"mine:mine\""));
+    CHECK(post(COMPLETIONS, "{\"model\":\"mine:other\"}") == 404);
     finish();
 }
 
@@ -289,10 +308,40 @@ static void test_large(void)
     finish();
 }
 
+/* Checks an answer that comes before the whole body was sent: the client gets it, and the node is
+ * told to forget the body. */
+static void test_early(void)
+{
+    const size_t size = 3 << 20;
+    char *body = malloc(size + 1), head[256];
+    begin_serving();
+    memset(body, ' ', size);
+    memcpy(body, "{\"model\":\"mine\"", 15);
+    const int fd = dial();
+    rest_queued = 2 << 20; /* the session is full after the first piece */
+    snprintf(head, sizeof head,
+             "POST " COMPLETIONS " HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             size);
+    send_all(fd, head, strlen(head));
+    send_all(fd, body, size);
+    for (int i = 0; i < 50; i++) loop_turn(w.loop, 1);
+    CHECK(!told.size);
+    rest_queued = -1; /* room for one piece */
+    UNTIL(told.size);
+    CHECK(told.size == WIRE_CHUNK && told.ask.more);
+    answer(413, "{\"error\":1}", 11, false, false);
+    CHECK(answer_of(fd) == 413 && told.n_drops == 1 && told.size == WIRE_CHUNK);
+    rest_queued = 0;
+    free(body);
+    finish();
+}
+
 int main(void)
 {
     seqd_test_init();
     RUN(test_completion);
+    RUN(test_adapter);
     RUN(test_stream);
     RUN(test_gone);
     RUN(test_lost);
@@ -300,5 +349,6 @@ int main(void)
     RUN(test_cancel_twice);
     RUN(test_refused);
     RUN(test_large);
+    RUN(test_early);
     return test_done("seqd_serve");
 }

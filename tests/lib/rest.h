@@ -96,6 +96,17 @@ static inline int rest_ask_look(const char *node, const struct msg *m)
 /* A function that is called with each message about an attempt that is sent to a node. */
 static void (*rest_told)(const char *node, const struct msg *m);
 
+/* The bytes that wait in every node's session. If it is negative, a node takes one more message
+ * and is full then. */
+static int64_t rest_queued;
+
+static inline size_t rest_on_queued(void *arg, const char *node)
+{
+    const int64_t n = rest_queued;
+    if (n < 0) rest_queued = (int64_t)1 << 30;
+    return n < 0 ? 0 : (size_t)n;
+}
+
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
 {
     const bool asked = m->type == MSG_DESCRIBE || m->type == MSG_FETCH;
@@ -166,6 +177,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
                                 .logs = w.logs,
                                 .secret = (const unsigned char *)"a secret of the test, 32 bytes.",
                                 .send = rest_on_send,
+                                .queued = rest_on_queued,
                                 .changed = follows_changed,
                                 .logged = follows_logged,
                                 .changed_arg = w.routes.follows};

@@ -161,14 +161,13 @@ void answers_take(struct agent_answers *a, struct attempt *t, const struct msg *
         return;
     }
     struct agent_answer *r = t ? find(a, t, m->request) : NULL;
-    if (!r) return; /* the request is over on this node */
-    if (m->type == MSG_CREDIT) {
+    if (t && m->type == MSG_DROP) tell_drop(t, m->request); /* rank 0 may have a part of a body */
+    if (r && m->type == MSG_DROP) {
+        answer_remove(a, r);
+    } else if (r) {
         r->window += (size_t)m->total;
         if (r->window > WIRE_WINDOW) r->window = WIRE_WINDOW;
         flush(a, r);
-    } else {
-        tell_drop(t, m->request);
-        answer_remove(a, r);
     }
 }
 

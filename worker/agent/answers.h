@@ -4,7 +4,7 @@
  *
  * At most WIRE_WINDOW bytes of an answer are on their way to the client. Further bytes wait here,
  * so that rank 0 never waits for a client. The functions are called on the loop thread. tested:
- * tests/agent/test_agent_answers.c */
+ * tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_ANSWERS_H
 #define SEQD_AGENT_ANSWERS_H
 
