@@ -56,11 +56,11 @@ static int cut_text(struct request *r, const struct job_spec *spec, const char *
 }
 
 int request_text_take(struct request *r, const struct job_spec *spec, const char *text,
-                      int64_t size, struct err *e)
+                      int64_t size, bool add_special, struct err *e)
 {
     if (!request_text_reads(r, spec)) return request_text_refuse(r, spec, "prompt", e);
     if (r->tokenizer) {
-        if (cut_text(r, spec, text, size, true, e) == 0) return 0;
+        if (cut_text(r, spec, text, size, add_special, e) == 0) return 0;
         return err_about(e, "prompt");
     }
     assert(size <= r->room);

@@ -12,11 +12,11 @@ bool request_text_reads(const struct request *r, const struct job_spec *spec);
  * member that has the text. Returns -1. */
 int request_text_refuse(const struct request *r, const struct job_spec *spec, const char *field,
                         struct err *e);
-/* Fills r->tokens with the tokens of a prompt of at most r->room bytes. Fails as
- * request_text_refuse and tokenizer_encode do, or with ERR_INVALID for an id that the model
- * does not have. */
+/* Fills r->tokens with the tokens of a prompt of at most r->room bytes. If add_special is true,
+ * they include the ids that the tokenizer puts around a text. Fails as request_text_refuse and
+ * tokenizer_encode do, or with ERR_INVALID for an id that the model does not have. */
 int request_text_take(struct request *r, const struct job_spec *spec, const char *text,
-                      int64_t size, struct err *e);
+                      int64_t size, bool add_special, struct err *e);
 /* Fails if the job reads no conversations; the error has the reason. */
 int request_text_chats(const struct request *r, const struct job_spec *spec, struct err *e);
 /* Fills r->tokens with the tokens of a conversation. json [size] is the list of its messages.

@@ -12,6 +12,7 @@
 #include "api/core/sha256.h"
 #include "api/core/utf8.h"
 #include "worker/infer/neutral.h"
+#include "worker/infer/request_body.h"
 #include "worker/infer/request_text.h"
 
 int request_init(struct request *r, int64_t room, struct err *e)
@@ -36,7 +37,7 @@ void request_fini(struct request *r)
 }
 
 /* Sets all options to those of the job. */
-static void set_defaults(struct request *r, const struct job_spec *spec)
+void request_defaults(struct request *r, const struct job_spec *spec)
 {
     r->id[0] = 0;
     r->n_tokens = 0;
@@ -54,7 +55,7 @@ static void set_defaults(struct request *r, const struct job_spec *spec)
     r->logprobs = spec->sampling.logprobs;
     r->ignore_eos = spec->sampling.ignore_eos;
     r->echo = 0;
-    r->is_chat = false;
+    r->is_chat = r->serves = r->stream = r->usage = false;
     r->adapter = ADAPTER_BASE;
     r->refused = (struct err){0};
     stop_init(&r->stop);
@@ -80,15 +81,15 @@ static int check_length(const struct request *r, const struct job_spec *spec, st
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i)
 {
-    set_defaults(r, spec);
+    request_defaults(r, spec);
     r->key.request = i;
     snprintf(r->id, sizeof r->id, "%lld", (long long)i);
     struct err why = {0};
-    if (request_text_take(r, spec, prompt, size, &why) < 0 || check_length(r, spec, &why) < 0)
+    if (request_text_take(r, spec, prompt, size, true, &why) < 0 || check_length(r, spec, &why) < 0)
         r->refused = why;
 }
 
-/* ---- the line of a batch --------------------------------------------------------------------- */
+/* ---- the body of a request ------------------------------------------------------------------- */
 
 /* for each member, the urls with which it is allowed */
 enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 };
@@ -123,17 +124,7 @@ static const struct request_number {
 };
 #define N_NUMBERS (sizeof numbers / sizeof *numbers)
 
-struct body {
-    struct request *r;
-    const struct job_spec *spec;
-    struct jread j;
-    uint32_t seen;                 /* one bit for each member, in the order of members[] */
-    int64_t best_of, top_logprobs; /* -1 if they are not given */
-    bool length;                   /* set if max_tokens was given, by either of its names */
-    struct err *e;
-};
-
-static int take_bool(struct body *b, const char *name, enum jtok t, int32_t *out)
+static int take_bool(struct request_body *b, const char *name, enum jtok t, int32_t *out)
 {
     if (t != J_TRUE && t != J_FALSE)
         return err_field(b->e, ERR_INVALID, name, "%s must be true or false", name);
@@ -141,7 +132,7 @@ static int take_bool(struct body *b, const char *name, enum jtok t, int32_t *out
     return 0;
 }
 
-static int take_number(struct body *b, const struct request_number *m, enum jtok t)
+static int take_number(struct request_body *b, const struct request_number *m, enum jtok t)
 {
     const struct field *f = spec_field(m->path);
     char *at = (char *)b->r + m->offset;
@@ -176,7 +167,7 @@ static int take_number(struct body *b, const struct request_number *m, enum jtok
     return 0;
 }
 
-static int take_ids(struct body *b)
+static int take_ids(struct request_body *b)
 {
     const int64_t V = b->spec->model.shape.vocab;
     struct request *r = b->r;
@@ -198,7 +189,7 @@ static int take_ids(struct body *b)
     return 0;
 }
 
-static int take_prompt(struct body *b, enum jtok t)
+static int take_prompt(struct request_body *b, enum jtok t)
 {
     b->r->n_tokens = 0;
     if (t == J_ARRAY) return take_ids(b);
@@ -206,12 +197,12 @@ static int take_prompt(struct body *b, enum jtok t)
         return err_field(b->e, ERR_INVALID, "prompt",
                          "prompt must be a string or a list of token ids");
     return request_text_take(b->r, b->spec, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text),
-                             b->e);
+                             true, b->e);
 }
 
 /* ---- conversations --------------------------------------------------------------------------- */
 
-static int take_messages(struct body *b, enum jtok t)
+static int take_messages(struct request_body *b, enum jtok t)
 {
     struct request *r = b->r;
     const char *begin = b->j.p - 1;
@@ -227,7 +218,7 @@ static int take_messages(struct body *b, enum jtok t)
     return request_text_of_messages(r, b->spec, begin, b->j.p - begin, b->e);
 }
 
-static int take_tools(struct body *b, enum jtok t)
+static int take_tools(struct request_body *b, enum jtok t)
 {
     struct jread in = b->j;
     if (t == J_ARRAY && jread_next(&in) == J_ARRAY_END) return jread_skip(&b->j);
@@ -236,7 +227,7 @@ static int take_tools(struct body *b, enum jtok t)
                      "into a message");
 }
 
-static int take_logprobs(struct body *b, enum jtok t)
+static int take_logprobs(struct request_body *b, enum jtok t)
 {
     int32_t wanted = 0;
     if (take_bool(b, "logprobs", t, &wanted)) return -1;
@@ -244,7 +235,7 @@ static int take_logprobs(struct body *b, enum jtok t)
     return 0;
 }
 
-static int take_top_logprobs(struct body *b, enum jtok t)
+static int take_top_logprobs(struct request_body *b, enum jtok t)
 {
     const struct field *f = spec_field("sampling.logprobs");
     if (t == J_NUMBER && !jread_int(&b->j, &b->top_logprobs) && b->top_logprobs >= 0 &&
@@ -256,7 +247,7 @@ static int take_top_logprobs(struct body *b, enum jtok t)
 
 /* ---- other members --------------------------------------------------------------------------- */
 
-static int add_stop(struct body *b, enum jtok t)
+static int add_stop(struct request_body *b, enum jtok t)
 {
     if (!request_text_reads(b->r, b->spec)) return request_text_refuse(b->r, b->spec, "stop", b->e);
     if (t != J_STRING)
@@ -268,7 +259,7 @@ static int add_stop(struct body *b, enum jtok t)
     return 0;
 }
 
-static int take_stop(struct body *b, enum jtok t)
+static int take_stop(struct request_body *b, enum jtok t)
 {
     stop_init(&b->r->stop);
     if (t != J_ARRAY) return add_stop(b, t);
@@ -277,24 +268,49 @@ static int take_stop(struct body *b, enum jtok t)
     return 0;
 }
 
-static int take_echo(struct body *b, enum jtok t)
+static int take_echo(struct request_body *b, enum jtok t)
 {
     return take_bool(b, "echo", t, &b->r->echo);
 }
 
-static int take_stream(struct body *b, enum jtok t)
+static int take_stream(struct request_body *b, enum jtok t)
 {
+    int32_t wanted = 0;
     if (t == J_FALSE) return 0;
-    return err_field(b->e, ERR_INVALID, "stream", "stream must be false in a batch");
+    if (!b->r->serves)
+        return err_field(b->e, ERR_INVALID, "stream", "stream must be false in a batch");
+    if (take_bool(b, "stream", t, &wanted)) return -1;
+    b->r->stream = wanted;
+    return 0;
 }
 
-static int take_best_of(struct body *b, enum jtok t)
+/* Reads {"include_usage": true}. A request that is not streamed has no such options. */
+static int take_stream_options(struct request_body *b, enum jtok t)
+{
+    int32_t wanted = 0;
+    if (!b->r->serves || t != J_OBJECT)
+        return err_field(b->e, ERR_INVALID, "stream_options",
+                         b->r->serves ? "stream_options must be an object"
+                                      : "stream_options belongs to a stream: leave it out");
+    while ((t = jread_next(&b->j)) == J_KEY) {
+        if (!jread_is(&b->j, "include_usage"))
+            return err_field(b->e, ERR_UNSUPPORTED, "stream_options",
+                             "stream_options takes include_usage alone: leave the rest out");
+        t = jread_next(&b->j);
+        if (t != J_NULL && take_bool(b, "stream_options.include_usage", t, &wanted)) return -1;
+    }
+    b->r->usage = wanted;
+    b->options = true;
+    return 0;
+}
+
+static int take_best_of(struct request_body *b, enum jtok t)
 {
     if (t == J_NUMBER && !jread_int(&b->j, &b->best_of)) return 0;
     return err_field(b->e, ERR_INVALID, "best_of", "best_of must be an integer");
 }
 
-static int take_name(struct body *b, enum jtok t)
+static int take_name(struct request_body *b, enum jtok t)
 {
     if (t == J_STRING) return 0;
     return err_field(b->e, ERR_INVALID, "model", "model and user must be strings");
@@ -309,12 +325,13 @@ static void list_adapters(const struct job_spec *s, char *out, size_t size)
                               spec_text(s, s->model.adapters[i].name));
 }
 
-static int take_model(struct body *b, enum jtok t)
+static int take_model(struct request_body *b, enum jtok t)
 {
     const struct job_spec *s = b->spec;
     const int n = spec_n_adapters(s);
     char names[300], given[128];
     if (take_name(b, t)) return -1;
+    if (b->r->serves) return 0; /* the name has led to this job and to its adapter */
     for (int i = 0; i < n; i++)
         if (jread_is(&b->j, spec_text(s, s->model.adapters[i].name))) {
             b->r->adapter = i;
@@ -333,25 +350,32 @@ static int take_model(struct body *b, enum jtok t)
 
 static const struct request_member {
     const char *name;
-    int (*take)(struct body *, enum jtok);
+    int (*take)(struct request_body *, enum jtok);
     enum request_api api;
 } members[] = {
-    {"prompt", take_prompt, API_TEXT},     {"messages", take_messages, API_CHAT},
-    {"stop", take_stop, API_BOTH},         {"echo", take_echo, API_TEXT},
-    {"stream", take_stream, API_BOTH},     {"best_of", take_best_of, API_TEXT},
-    {"model", take_model, API_BOTH},       {"user", take_name, API_BOTH},
-    {"logprobs", take_logprobs, API_CHAT}, {"top_logprobs", take_top_logprobs, API_CHAT},
-    {"tools", take_tools, API_CHAT},       {"functions", take_tools, API_CHAT},
+    {"prompt", take_prompt, API_TEXT},
+    {"messages", take_messages, API_CHAT},
+    {"stop", take_stop, API_BOTH},
+    {"echo", take_echo, API_TEXT},
+    {"stream", take_stream, API_BOTH},
+    {"best_of", take_best_of, API_TEXT},
+    {"model", take_model, API_BOTH},
+    {"user", take_name, API_BOTH},
+    {"logprobs", take_logprobs, API_CHAT},
+    {"top_logprobs", take_top_logprobs, API_CHAT},
+    {"tools", take_tools, API_CHAT},
+    {"functions", take_tools, API_CHAT},
+    {"stream_options", take_stream_options, API_BOTH},
 };
 #define N_MEMBERS (sizeof members / sizeof *members)
 _Static_assert(N_MEMBERS + N_NUMBERS <= 32, "a bit of body.seen for each");
 
-static bool api_has(const struct body *b, enum request_api api)
+static bool api_has(const struct request_body *b, enum request_api api)
 {
     return !api || (api & (b->r->is_chat ? API_CHAT : API_TEXT));
 }
 
-static size_t find_member(const struct body *b)
+static size_t find_member(const struct request_body *b)
 {
     for (size_t i = 0; i < N_MEMBERS; i++)
         if (api_has(b, members[i].api) && jread_is(&b->j, members[i].name)) return i;
@@ -360,7 +384,7 @@ static size_t find_member(const struct body *b)
     return N_MEMBERS + N_NUMBERS;
 }
 
-static int take_member(struct body *b)
+static int take_member(struct request_body *b)
 {
     char name[64];
     const size_t i = find_member(b);
@@ -378,7 +402,7 @@ static int take_member(struct body *b)
     return i < N_MEMBERS ? members[i].take(b, t) : take_number(b, &numbers[i - N_MEMBERS], t);
 }
 
-static int take_body(struct body *b)
+int request_body_take(struct request_body *b)
 {
     enum jtok t = jread_next(&b->j);
     if (t != J_OBJECT) return err_field(b->e, ERR_INVALID, "body", "body must be an object");
@@ -387,61 +411,9 @@ static int take_body(struct body *b)
     return 0;
 }
 
-static int take_method(struct body *b)
-{
-    if (jread_next(&b->j) == J_STRING && jread_is(&b->j, "POST")) return 0;
-    return err_field(b->e, ERR_UNSUPPORTED, "method", "method must be \"POST\"");
-}
-
-static int take_url(struct body *b)
-{
-    const bool text = jread_next(&b->j) == J_STRING;
-    b->r->is_chat = text && jread_is(&b->j, "/v1/chat/completions");
-    if (b->r->is_chat || (text && jread_is(&b->j, "/v1/completions"))) return 0;
-    return err_field(b->e, ERR_UNSUPPORTED, "url",
-                     "url must be \"/v1/completions\" or \"/v1/chat/completions\"");
-}
-
-/* Skips the body, and sets a reader to its beginning. The body is read after the rest of the line,
- * because its allowed members depend on the url. */
-static int skip_body(struct body *b, struct jread *at)
-{
-    *at = b->j;
-    return jread_skip(&b->j);
-}
-
-static int take_line(struct body *b)
-{
-    static const char *const known[] = {"custom_id", "method", "url", "body"};
-    struct jread body = b->j;
-    int seen = 0, i;
-    if (jread_next(&b->j) != J_OBJECT)
-        return err_set(b->e, ERR_INVALID, "the line must be a JSON object");
-    for (enum jtok t = jread_next(&b->j); t == J_KEY; t = jread_next(&b->j)) {
-        for (i = 0; i < 4 && !jread_is(&b->j, known[i]);) i++;
-        if (i == 4)
-            return err_set(b->e, ERR_INVALID,
-                           "unknown member beside custom_id, method, url and body: leave it out");
-        if (seen >> i & 1) return err_set(b->e, ERR_INVALID, "%s occurs twice", known[i]);
-        seen |= 1 << i;
-        if (i == 0 && jread_next(&b->j) != J_STRING)
-            return err_set(b->e, ERR_INVALID, "custom_id must be a string");
-        if ((i == 1 && take_method(b)) || (i == 2 && take_url(b)) ||
-            (i == 3 && skip_body(b, &body)))
-            return -1;
-    }
-    if (b->j.err.code == ERR_NONE) jread_next(&b->j);
-    if (b->j.err.code != ERR_NONE) return -1;
-    for (i = 1; i < 4; i++)
-        if (!(seen >> i & 1))
-            return err_field(b->e, ERR_INVALID, known[i], "%s is missing", known[i]);
-    b->j = body;
-    return take_body(b);
-}
-
 /* Refuses a request whose prompt and answer together would be longer than the job allows. The
  * error names the fields to change. */
-static int check_room(struct body *b, const char *prompt)
+static int check_room(struct request_body *b, const char *prompt)
 {
     const int64_t S = b->spec->data.seq_len, most = b->spec->sampling.max_tokens,
                   n = b->r->n_tokens, max = b->r->max_tokens, need = n + max;
@@ -465,8 +437,16 @@ static int check_room(struct body *b, const char *prompt)
                      (long long)need, (long long)S, (long long)longer, less);
 }
 
+/* Makes the answer of a served request that says no length as long as the sequence allows. */
+static void leave_room(struct request_body *b)
+{
+    struct request *r = b->r;
+    const int64_t left = b->spec->data.seq_len - r->n_tokens;
+    if (r->serves && !b->length && left > 0 && r->max_tokens > left) r->max_tokens = left;
+}
+
 /* Checks the rules that concern several members. */
-static int check(struct body *b)
+int request_body_check(struct request_body *b)
 {
     const struct request *r = b->r;
     const int64_t V = b->spec->model.shape.vocab;
@@ -474,7 +454,14 @@ static int check(struct body *b)
     if (!r->n_tokens)
         return err_field(b->e, ERR_INVALID, prompt, "%s is missing or empty: give one %s", prompt,
                          r->is_chat ? "message" : "token");
+    leave_room(b);
     if (check_room(b, prompt)) return -1;
+    if (b->options && !r->stream)
+        return err_field(b->e, ERR_INVALID, "stream_options",
+                         "stream_options without stream: say \"stream\": true");
+    if (r->stream && r->echo)
+        return err_field(b->e, ERR_UNSUPPORTED, "echo",
+                         "echo is not streamed in this version: leave out one of echo and stream");
     if (!r->max_tokens && !r->echo)
         return err_field(b->e, ERR_INVALID, "max_tokens", "max_tokens 0 asks for nothing");
     if (r->min_tokens > r->max_tokens)
@@ -492,6 +479,12 @@ static int check(struct body *b)
     return 0;
 }
 
+struct request_body request_body_begin(struct request *r, const struct job_spec *spec)
+{
+    return (struct request_body){
+        .r = r, .spec = spec, .best_of = -1, .top_logprobs = -1, .e = &r->refused};
+}
+
 int64_t request_key(const char *id)
 {
     struct sha256 sha;
@@ -503,53 +496,40 @@ int64_t request_key(const char *id)
     return (int64_t)strtoull(hex, NULL, 16);
 }
 
-static int read_line(struct body *b)
+void request_body_end(struct request_body *b)
 {
-    if (take_line(b)) {
-        /* If the JSON is invalid, report this error, because it can make members look wrong. */
-        if (b->j.err.code != ERR_NONE) *b->e = b->j.err;
-        return -1;
-    }
-    if (b->j.err.code != ERR_NONE) return err_set(b->e, ERR_INVALID, "%s", b->j.err.text);
-    if (check(b)) return -1;
-    if (b->top_logprobs >= 0) b->r->logprobs = (int32_t)b->top_logprobs;
-    return 0;
-}
-
-void request_of_line(struct request *r, const struct job_spec *spec, const char *line, int64_t size)
-{
-    struct body b = {.r = r, .spec = spec, .best_of = -1, .top_logprobs = -1, .e = &r->refused};
-    int64_t seed = spec->sampling.seed;
-    struct err none = {0};
-    assert(size <= r->room);
-    set_defaults(r, spec);
-    if (request_id(line, size, r->id, &none)) r->id[0] = 0;
-    r->key.seed = -1;
-    jread_init(&b.j, line, (size_t)size);
-    if (!read_line(&b)) r->refused = none; /* clears errors that a valid line has left */
+    struct request *r = b->r;
     const bool own_seed = r->key.seed >= 0;
-    if (!own_seed) r->key.seed = seed;
+    if (b->top_logprobs >= 0) r->logprobs = (int32_t)b->top_logprobs;
+    if (!own_seed) r->key.seed = b->spec->sampling.seed;
     r->key.request = own_seed ? 0 : request_key(r->id);
 }
 
-int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e)
+static int read_body(struct request_body *b)
 {
-    struct jread j;
-    enum jtok t;
-    bool found = false;
-    jread_init(&j, line, (size_t)size);
-    if (jread_next(&j) != J_OBJECT) return err_set(e, ERR_INVALID, "want a JSON object");
-    while ((t = jread_next(&j)) == J_KEY) {
-        if (!jread_is(&j, "custom_id")) {
-            if (jread_skip(&j)) break;
-            continue;
-        }
-        if (found || jread_next(&j) != J_STRING || jread_copy(&j, out, REQUEST_ID_SIZE) || !*out)
-            return err_set(e, ERR_INVALID, "want one custom_id, a string of 1 to %d bytes",
-                           REQUEST_ID_SIZE - 1);
-        found = true;
+    int rc = request_body_take(b);
+    if (!rc) jread_next(&b->j); /* the end of the text */
+    if (b->j.err.code != ERR_NONE) {
+        /* If the JSON is invalid, report this error, because it can make members look wrong. */
+        *b->e = (struct err){0};
+        return err_field(b->e, ERR_INVALID, "body", "the body cannot be read: %s", b->j.err.text);
     }
-    if (j.err.code == ERR_NONE) jread_next(&j);
-    if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
-    return found ? 0 : err_set(e, ERR_INVALID, "there is no custom_id");
+    return rc || request_body_check(b) ? -1 : 0;
+}
+
+void request_of_body(struct request *r, const struct job_spec *spec, const struct request_call *c,
+                     const char *body, int64_t size)
+{
+    struct request_body b = request_body_begin(r, spec);
+    struct err none = {0};
+    assert(size <= r->room);
+    request_defaults(r, spec);
+    r->serves = true;
+    r->is_chat = c->chat;
+    r->adapter = c->adapter;
+    r->key.seed = -1;
+    snprintf(r->id, sizeof r->id, "%llu", (unsigned long long)c->id);
+    jread_init(&b.j, body, (size_t)size);
+    if (!read_body(&b)) r->refused = none; /* clears errors that a valid body has left */
+    request_body_end(&b);
 }

@@ -3,6 +3,7 @@
  *
  *   request_of_prompt   reads a prompt of input.prompt or of a text or jsonl file, and uses the
  *                       job's sampling.*
+ *   request_of_body     reads the body of a request to a serve job
  *   request_of_line     reads a line of an openai_batch file:
  *       {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {...}}
  *       or with the url "/v1/chat/completions"
@@ -21,6 +22,10 @@
  * and the start of the assistant's next turn. max_completion_tokens is another name of max_tokens.
  * logprobs is true or false, and top_logprobs is the number of alternatives. There is no echo and
  * no best_of. Tools are refused, except for an empty list.
+ *
+ * A served request may have stream, with stream_options.include_usage. Its model is any string,
+ * because the name has led to the job. If it has no max_tokens, it gets sampling.max_tokens or the
+ * rest of data.seq_len, whichever is less.
  *
  * max_tokens may be at most the job's sampling.max_tokens, because the cache is planned for that
  * number. The prompt's tokens and max_tokens together must be at most data.seq_len.
@@ -66,6 +71,9 @@ struct request {
     struct text talk;
     struct template_output written;
     bool is_chat; /* set if the url is /v1/chat/completions */
+    bool serves;  /* set for a request to a serve job */
+    bool stream;  /* set if the answer is sent as it is made */
+    bool usage;   /* set if the end of the stream has a usage */
     struct sample_options sample;
     struct stop stop;
     struct sample_key key; /* key of the random numbers; only its members seed and request are
@@ -91,6 +99,16 @@ void request_fini(struct request *r);
  * max_tokens together exceed data.seq_len. */
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i);
+/* The properties of a served request that do not stand in its body. */
+struct request_call {
+    uint64_t id; /* its decimal digits stand for the custom_id of a batch */
+    bool chat;
+    int32_t adapter; /* index in model.adapters, or ADAPTER_BASE */
+};
+/* Reads the body of a served request, which may contain any bytes. size is at most r->room.
+ * Afterwards r->refused tells whether the request can be answered. */
+void request_of_body(struct request *r, const struct job_spec *spec, const struct request_call *c,
+                     const char *body, int64_t size);
 /* Reads a line, which may contain any bytes. Afterwards r->refused tells whether the request can
  * be answered. */
 void request_of_line(struct request *r, const struct job_spec *spec, const char *line,
