@@ -7,13 +7,12 @@
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/family/family.h"
-#include "worker/gguf/model_file.h"
-#include "worker/hf/files.h"
 #include "worker/hf/hf.h"
 #include "worker/model/stored.h"
 #include "worker/rank/model_tokenizer.h"
 #include "worker/rank/roots.h"
 #include "worker/rank/task_infer.h"
+#include "worker/rank/text_ends.h"
 
 struct task_context {
     struct context_layout layout;
@@ -90,69 +89,6 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
                           sizeof c->context.n_tokens, m->bounce, e);
 }
 
-/* Removes the ids that the model does not have, because the model cannot generate them. Sends
- * a note about the first of the removed ids. */
-static int drop_unknown(struct run *r, struct token_ends *ends, struct err *e)
-{
-    const int64_t V = r->spec->model.shape.vocab;
-    struct err why = {0};
-    int n = 0;
-    for (int i = 0; i < ends->n; i++) {
-        if (ends->id[i] < V)
-            ends->id[n++] = ends->id[i];
-        else if (why.code == ERR_NONE)
-            hf_unknown_end(ends, i, V, &why);
-    }
-    ends->n = n;
-    if (why.code == ERR_NONE) return 0;
-    err_prefix(&why, "model.path");
-    return link_send_note(r->link, "unknown_end", why.text, e);
-}
-
-/* Reads the ids that the model's files list. If they cannot be read from the keys of a GGUF
- * file, no id ends a text, and a note with the reason is sent. */
-static int list_ends(struct run *r, const char *dir, struct token_ends *ends, struct err *e)
-{
-    struct err why = {0};
-    if (hf_check_ends(dir, ends, &why) == 0) return drop_unknown(r, ends, e);
-    *ends = (struct token_ends){0};
-    if (!model_file_unmade(dir, &why)) return *e = why, -1;
-    err_prefix(&why, "no id ends a text");
-    return link_send_note(r->link, "no_ends", why.text, e);
-}
-
-/* Reads the ids that the directory lists. Adds the eos_token of its tokenizer, because the texts
- * on which the model was trained end with it. */
-static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends *ends,
-                     struct err *e)
-{
-    char dir[RANK_PATH_SIZE];
-    const struct job_spec *s = r->spec;
-    const int32_t eos = t ? tokenizer_special(t)->eos : -1;
-    /* A new model has no end ids, because no file says which id ends its texts. */
-    if (spec_new_model(s)) return 0;
-    if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e) ||
-        list_ends(r, dir, ends, e))
-        return -1;
-    for (int i = 0; i < ends->n; i++)
-        if (ends->id[i] == eos) return 0;
-    if (eos >= 0 && ends->n < TOKEN_ENDS) ends->id[ends->n++] = eos;
-    return 0;
-}
-
-/* Gets the ids that end a text, for a model whose ids are not bytes. Rank 0 reads these ids,
- * because only rank 0 needs the model directory. */
-static int open_ends(struct run *r, struct model *m, struct token_ends *ends, struct infer *in,
-                     struct err *e)
-{
-    if (job_reads_bytes(r->spec)) return 0;
-    if (run_first(r) && read_ends(r, in->tokenizer, ends, e)) return -1;
-    in->ends = ends;
-    if (!r->comm) return 0;
-    return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, ends, offsetof(struct token_ends, from),
-                          m->bounce, e); /* rank 0 alone uses the rest */
-}
-
 int task_generate(struct run *r, struct err *e)
 {
     struct token_ends ends = {0};
@@ -176,7 +112,7 @@ int task_generate(struct run *r, struct err *e)
     in.tokenizer = own.tokenizer;
     in.no_tokenizer = &own.why;
     in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
-    if (open_ends(r, m, &ends, &in, e)) goto out;
+    if (text_ends_open(r, m, &ends, &in, e)) goto out;
     if (infer_generate(&in, &p, &out, e)) goto out;
     const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};
     if (run_first(r) && (task_send_artifacts(r, done, 3, e) || send_text(r, &out, m, e) ||
