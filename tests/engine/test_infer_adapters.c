@@ -369,7 +369,7 @@ static const struct {
     const char *name, *facts, *adapter, *load, *target, *saved;
     int rank;
 } refusals[] = {
-    {"model.adapters", "belongs to a generate job, and a score job has one adapter", JOB_SCORE},
+    {"model.adapters", "belongs to a generate or serve job, and a score job has one adapter", JOB_SCORE},
     {"model.adapters", "requests of input.format \"openai_batch\" choose", .format = DATA_JSONL},
     {"model.adapters", "beside model.adapter: requests choose", .adapter = "/x"},
     {"model.adapters", "name 2 has the byte 0x41", .name = "Alpha"},

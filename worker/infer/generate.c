@@ -6,11 +6,9 @@
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
-#include "api/core/job_paths.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"
 #include "worker/infer/results.h"
-#include "worker/model/finite.h"
 
 /* A prompt that is being answered. */
 struct turn {
@@ -327,17 +325,6 @@ static int finish(struct generator *g, struct err *e)
     return results_finish(&g->results, g->in->job_dir, &t->artifact, &t->errors, e);
 }
 
-/* Names the adapter in an error about one of several, which finite_blame knows by its index. */
-static void name_adapter(const struct job_spec *s, struct err *e)
-{
-    static const char list[] = FINITE_ADAPTERS;
-    char field[JOB_ADAPTER_FIELD];
-    if (strncmp(e->field, list, sizeof list - 1)) return;
-    const int i = atoi(e->field + sizeof list - 1);
-    err_prefix(e, "%s", job_adapter_field(s, i, field));
-    snprintf(e->field, sizeof e->field, "%s", field);
-}
-
 int infer_generate(const struct infer *in, const struct prompts *p, struct infer_text *out,
                    struct err *e)
 {
@@ -356,7 +343,7 @@ int infer_generate(const struct infer *in, const struct prompts *p, struct infer
     out->n_resumed = g->n_done;
     progress_begin(in->progress, PROGRESS_REQUESTS, (double)p->n, (double)out->n_resumed);
     if (answer_all(g, e)) {
-        name_adapter(in->spec, e);
+        infer_name_adapter(in, e);
         goto out;
     }
     rc = finish(g, e);

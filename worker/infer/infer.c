@@ -3,11 +3,16 @@
  * should send. */
 #include "worker/infer/infer.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
+#include "api/core/job_paths.h"
 #include "worker/comm/ledger.h"
 #include "worker/family/family.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/model/finite.h"
 
 /* ---- shared ---------------------------------------------------------------------------------- */
 
@@ -44,6 +49,16 @@ int infer_agree(const struct infer *in, bool *ok, struct err *e)
     if (m->comm && comm_sum_i64(m->comm, PURPOSE_CONTROL, &bad, 1, m->bounce, e)) return -1;
     *ok = bad == 0;
     return 0;
+}
+
+void infer_name_adapter(const struct infer *in, struct err *e)
+{
+    static const char list[] = FINITE_ADAPTERS;
+    char field[JOB_ADAPTER_FIELD];
+    if (strncmp(e->field, list, sizeof list - 1)) return;
+    const int i = atoi(e->field + sizeof list - 1);
+    err_prefix(e, "%s", job_adapter_field(in->spec, i, field));
+    snprintf(e->field, sizeof e->field, "%s", field);
 }
 
 void infer_at(const struct infer *in, int64_t step)

@@ -197,6 +197,8 @@ int infer_check_stop(const struct infer *in, struct err *e); /* fails with ERR_A
                                                               * job was stopped */
 /* Checks whether the job is stopped, and calls in->leave. Call it between two units of work. */
 int infer_check_unit(const struct infer *in, int journal, struct err *e);
+/* Names the adapter in an error about one of several, which finite_blame knows by its index. */
+void infer_name_adapter(const struct infer *in, struct err *e);
 /* Sets the step that this rank's error messages name, and resets the rank's counts. */
 void infer_at(const struct infer *in, int64_t step);
 /* Computes how many messages and bytes this rank's layers should send and receive in

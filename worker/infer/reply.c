@@ -227,9 +227,8 @@ static void write_parts(struct reply *p, struct jwrite *w, const struct reply_pa
 /* Writes for each token the number of text bytes before it. Each token must have one byte or no
  * byte. */
 static void write_offsets(const struct reply *p, struct jwrite *w, const struct reply_part *part,
-                          int n_parts)
+                          int n_parts, int64_t offset)
 {
-    int64_t offset = 0;
     for (int k = 0; k < n_parts; k++)
         for (int64_t i = 0; i < part[k].n; i++) {
             jwrite_int(w, NULL, offset);
@@ -237,13 +236,13 @@ static void write_offsets(const struct reply *p, struct jwrite *w, const struct 
         }
 }
 
-/* Writes for each token of a tokenizer (spell.h) the number of text bytes before it. */
-static void write_spelt_offsets(struct jwrite *w, const struct request *r,
-                                const struct infer_choice *c)
+/* Writes for each of the tokens [first, last) of a tokenizer (spell.h) the number of bytes between
+ * `from` and the token's text. */
+static void write_spelt_offsets(struct jwrite *w, const int64_t *token_end, int64_t first,
+                                int64_t last, int64_t from)
 {
-    const int64_t from = r->echo ? 0 : c->begin, first = r->echo ? 0 : r->n_tokens;
-    for (int64_t i = first; i < r->n_tokens + c->n_text; i++) {
-        const int64_t at = i ? c->token_end[i - 1] : 0;
+    for (int64_t i = first; i < last; i++) {
+        const int64_t at = i ? token_end[i - 1] : 0;
         jwrite_int(w, NULL, at > from ? at - from : 0);
     }
 }
@@ -298,9 +297,10 @@ static void write_logprobs(struct reply *p, struct jwrite *w, const struct reque
     write_parts(p, w, first, n);
     jwrite_array(w, "text_offset");
     if (c->text)
-        write_spelt_offsets(w, r, c);
+        write_spelt_offsets(w, c->token_end, r->echo ? 0 : r->n_tokens, r->n_tokens + c->n_text,
+                            r->echo ? 0 : c->begin);
     else
-        write_offsets(p, w, first, n);
+        write_offsets(p, w, first, n, 0);
     jwrite_end(w);
     jwrite_end(w);
 }
@@ -314,6 +314,7 @@ struct reply_job {
     const struct infer_answer *a;
     const char *prompt, *model;
     int64_t size, number;
+    const struct reply_chunk *chunk;
 };
 
 static int make_line(struct reply *p, const struct reply_job *j,
@@ -399,21 +400,31 @@ static void put_choices(struct reply *p, struct jwrite *w, const struct reply_jo
     jwrite_end(w);
 }
 
+static const char *name_answer(char out[48], const struct reply_job *j)
+{
+    snprintf(out, 48, "%scmpl-%lld", j->r->is_chat ? "chat" : "", (long long)j->number);
+    return out;
+}
+
+static void write_usage(struct jwrite *w, const struct request *r, const struct infer_answer *a)
+{
+    jwrite_object(w, "usage");
+    jwrite_int(w, "prompt_tokens", r->n_tokens);
+    jwrite_int(w, "completion_tokens", a->n_generated);
+    jwrite_int(w, "total_tokens", r->n_tokens + a->n_generated);
+    jwrite_end(w);
+}
+
 static void put_answer(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
     const bool chat = j->r->is_chat;
     char id[48];
-    snprintf(id, sizeof id, "%scmpl-%lld", chat ? "chat" : "", (long long)j->number);
-    jwrite_str(w, "id", id);
+    jwrite_str(w, "id", name_answer(id, j));
     jwrite_str(w, "object", chat ? "chat.completion" : "text_completion");
-    if (chat) jwrite_int(w, "created", p->created);
+    if (chat || j->r->serves) jwrite_int(w, "created", p->created);
     jwrite_str(w, "model", j->model);
     put_choices(p, w, j);
-    jwrite_object(w, "usage");
-    jwrite_int(w, "prompt_tokens", j->r->n_tokens);
-    jwrite_int(w, "completion_tokens", j->a->n_generated);
-    jwrite_int(w, "total_tokens", j->r->n_tokens + j->a->n_generated);
-    jwrite_end(w);
+    write_usage(w, j->r, j->a);
 }
 
 static void put_refusal(struct jwrite *w, const struct err *e, bool whole)
@@ -453,13 +464,122 @@ static void put_batch(struct reply *p, struct jwrite *w, const struct reply_job 
     jwrite_end(w);
 }
 
+/* Returns the number of tokens of the longest continuation. a may be NULL. */
+static int64_t longest_choice(const struct infer_answer *a)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; a && i < a->n; i++)
+        if (a->choice[i].tokens.n > most) most = a->choice[i].tokens.n;
+    return most;
+}
+
 int reply_batch(struct reply *p, const struct request *r, int64_t number, const char *model,
                 const struct infer_answer *a, struct err *e)
 {
     struct reply_job j = {.r = r, .a = a, .model = model, .number = number};
-    int64_t most = 0;
-    for (int64_t i = 0; a && i < a->n; i++)
-        if (a->choice[i].tokens.n > most) most = a->choice[i].tokens.n;
-    if (reserve_text(p, r->n_tokens + most, e)) return -1;
+    if (reserve_text(p, r->n_tokens + longest_choice(a), e)) return -1;
     return make_line(p, &j, put_batch, e);
+}
+
+/* ---- served requests ------------------------------------------------------------------------- */
+
+static void put_served(struct reply *p, struct jwrite *w, const struct reply_job *j)
+{
+    jwrite_object(w, NULL);
+    put_answer(p, w, j);
+    jwrite_end(w);
+}
+
+int reply_body(struct reply *p, const struct request *r, int64_t number, const char *model,
+               const struct infer_answer *a, struct err *e)
+{
+    struct reply_job j = {.r = r, .a = a, .model = model, .number = number};
+    if (reserve_text(p, r->n_tokens + longest_choice(a), e)) return -1;
+    return make_line(p, &j, put_served, e);
+}
+
+/* Writes the log-probabilities of the tokens of a chunk. */
+static void write_chunk_logprobs(struct reply *p, struct jwrite *w, const struct reply_job *j)
+{
+    const struct reply_chunk *k = j->chunk;
+    const struct reply_part part = {&k->tokens, k->tokens.n, 0};
+    const struct infer_choice view = {.tokens = k->tokens, .n_text = k->tokens.n};
+    const int64_t first = k->n_before;
+    if (j->r->is_chat) {
+        write_chat_logprobs(p, w, &view);
+        return;
+    }
+    jwrite_object(w, "logprobs");
+    write_parts(p, w, &part, 1);
+    jwrite_array(w, "text_offset");
+    if (k->token_end)
+        write_spelt_offsets(w, k->token_end, first, first + k->tokens.n, k->begin);
+    else
+        write_offsets(p, w, &part, 1, k->begin);
+    jwrite_end(w);
+    jwrite_end(w);
+}
+
+static void write_delta(struct jwrite *w, const struct reply_chunk *k)
+{
+    jwrite_object(w, "delta");
+    if (k->begins) jwrite_str(w, "role", "assistant");
+    if (k->size || k->begins) jwrite_strn(w, "content", k->text, k->size);
+    jwrite_end(w);
+}
+
+static void write_chunk(struct reply *p, struct jwrite *w, const struct reply_job *j)
+{
+    const struct reply_chunk *k = j->chunk;
+    const struct infer_choice view = {.tokens = k->tokens, .n_text = k->tokens.n};
+    jwrite_object(w, NULL);
+    jwrite_int(w, "index", k->index);
+    if (j->r->is_chat)
+        write_delta(w, k);
+    else
+        jwrite_strn(w, "text", k->text, k->size);
+    if (p->ids) write_ids(w, j->r, &view);
+    if (k->finish)
+        jwrite_str(w, "finish_reason", k->finish);
+    else
+        jwrite_null(w, "finish_reason");
+    if (k->tokens.logprob)
+        write_chunk_logprobs(p, w, j);
+    else
+        jwrite_null(w, "logprobs");
+    jwrite_end(w);
+}
+
+/* Writes a chunk of a stream. If the job has no chunk, writes the usage that ends the stream. */
+static void put_chunk(struct reply *p, struct jwrite *w, const struct reply_job *j)
+{
+    char id[48];
+    const bool chat = j->r->is_chat;
+    jwrite_object(w, NULL);
+    jwrite_str(w, "id", name_answer(id, j));
+    jwrite_str(w, "object", chat ? "chat.completion.chunk" : "text_completion");
+    jwrite_int(w, "created", p->created);
+    jwrite_str(w, "model", j->model);
+    jwrite_array(w, "choices");
+    if (j->chunk) write_chunk(p, w, j);
+    jwrite_end(w);
+    if (!j->chunk)
+        write_usage(w, j->r, j->a);
+    else if (j->r->usage)
+        jwrite_null(w, "usage");
+    jwrite_end(w);
+}
+
+int reply_chunk(struct reply *p, const struct request *r, int64_t number, const char *model,
+                const struct reply_chunk *k, struct err *e)
+{
+    struct reply_job j = {.r = r, .model = model, .number = number, .chunk = k};
+    return make_line(p, &j, put_chunk, e);
+}
+
+int reply_usage(struct reply *p, const struct request *r, int64_t number, const char *model,
+                const struct infer_answer *a, struct err *e)
+{
+    struct reply_job j = {.r = r, .model = model, .number = number, .a = a};
+    return make_line(p, &j, put_chunk, e);
 }

@@ -59,6 +59,28 @@ int reply_prompt(struct reply *p, const struct request *r, const char *prompt, i
  * r is refused. */
 int reply_batch(struct reply *p, const struct request *r, int64_t number, const char *model,
                 const struct infer_answer *a, struct err *e);
+/* Makes the body of the answer to a served request. `number` is the id of the request. */
+int reply_body(struct reply *p, const struct request *r, int64_t number, const char *model,
+               const struct infer_answer *a, struct err *e);
+
+/* A part of a continuation that is sent while the continuation is made. */
+struct reply_chunk {
+    int64_t index;    /* of the continuation */
+    bool begins;      /* set for the first chunk of a continuation */
+    const char *text; /* [size], valid UTF-8 */
+    size_t size;
+    struct infer_tokens tokens; /* borrowed; logprob is NULL if log-probabilities are not wanted */
+    int64_t n_before;           /* number of the continuation's tokens before these */
+    const int64_t *token_end;   /* as in struct infer_choice; NULL for tokens that are bytes */
+    /* offset of the continuation in its text; for bytes, number of bytes before these tokens */
+    int64_t begin;
+    const char *finish; /* NULL if the continuation is not complete */
+};
+int reply_chunk(struct reply *p, const struct request *r, int64_t number, const char *model,
+                const struct reply_chunk *k, struct err *e);
+/* Makes the chunk with the usage, which ends a stream. */
+int reply_usage(struct reply *p, const struct request *r, int64_t number, const char *model,
+                const struct infer_answer *a, struct err *e);
 /* Writes the name of a token of the byte tokenizer to out, followed by a NUL. Tests call it,
  * too. */
 char *reply_token(char out[32], int32_t id);

@@ -100,7 +100,7 @@ static int check_beside(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, list,
                          "%s: adapters of diffusion models are not in this version: leave it out",
                          list);
-    if (s->input.source.format != DATA_OPENAI_BATCH)
+    if (!job_has_bodies(s))
         return err_field(e, ERR_INVALID, list,
                          "%s: requests of input.format \"openai_batch\" choose an adapter by their "
                          "model, and other prompts name none: name one adapter for all of them in "

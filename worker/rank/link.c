@@ -3,6 +3,7 @@
 #include "worker/rank/link.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -114,20 +115,40 @@ int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err 
     return 0;
 }
 
+/* Receives a message that has come. Returns the number of its bytes, 0 if the socket was closed,
+ * and -1 if there is none or on an error. */
+static ssize_t take_one(struct link *k, struct rank_msg *h)
+{
+    struct iovec iov[2] = {{h, sizeof *h}, {k->room, k->take ? LINK_ROOM : 0}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = k->take ? 2 : 1};
+    ssize_t got;
+    do got = recvmsg(k->fd, &m, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
 bool link_stopped(struct link *k)
 {
     while (!k->stopped) {
         struct rank_msg h = {0};
-        ssize_t got = recv(k->fd, &h, sizeof h, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR) continue;
+        const ssize_t got = take_one(k, &h);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+        const bool alone = got == sizeof h;
         /* The rank must stop if the socket was closed, if it is broken, or if STOP was
-         * received. Messages other than STOP and SAVE are ignored, because they have no
-         * meaning at this time. */
-        if (got <= 0 || ((size_t)got == sizeof h && h.type == RANK_STOP)) k->stopped = true;
-        if (got == sizeof h && h.type == RANK_SAVE) k->saving = true;
+         * received. Without k->take, messages other than STOP and SAVE are ignored, because they
+         * have no meaning at this time. */
+        if (got <= 0 || (alone && h.type == RANK_STOP)) k->stopped = true;
+        if (alone && h.type == RANK_SAVE) k->saving = true;
+        if (k->take && got > (ssize_t)sizeof h && (size_t)got == sizeof h + h.size)
+            k->take(k->take_arg, &h, k->room);
     }
     return true;
+}
+
+void link_wait(struct link *k, int wait_ms, bool room)
+{
+    struct pollfd p = {.fd = k->fd, .events = (short)(POLLIN | (room ? POLLOUT : 0))};
+    if (!k->stopped) poll(&p, 1, wait_ms); /* a signal ends the wait early, which does no harm */
 }
 
 bool link_saving(struct link *k)
@@ -149,6 +170,22 @@ static int transmit(struct link *k, enum rank_msg_type type, const void *a, size
     while (sent < 0 && errno == EINTR);
     if (sent < 0) return err_errno(e, "write to seqgang");
     return 0;
+}
+
+int link_send_answer(struct link *k, const struct rank_answer *a, const char *bytes, struct err *e)
+{
+    const uint32_t size = (uint32_t)(sizeof *a + (size_t)a->size);
+    struct rank_msg h = {RANK_ABI, RANK_ANSWER, k->rank, size};
+    struct iovec iov[3] = {
+        {&h, sizeof h}, {(void *)a, sizeof *a}, {(void *)bytes, (size_t)a->size}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 3};
+    ssize_t sent;
+    do sent = sendmsg(k->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    if (sent >= 0) return 1;
+    /* ENOBUFS: the kernel has no memory for the message at this time */
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return 0;
+    return err_errno(e, "write to seqgang");
 }
 
 int link_send_blob(struct link *k, const char *blob, int size, struct err *e)

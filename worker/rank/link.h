@@ -21,7 +21,13 @@ struct link {
     /* Set when this rank has saved because SAVE asked for it. The rank then exits with
      * RANK_EXIT_SAVED. */
     bool saved;
+    /* For rank 0 of a serve job. Gets each message that link_stopped does not know, and the bytes
+     * that follow its header. NULL: such messages have no meaning, and are ignored. */
+    void (*take)(void *arg, const struct rank_msg *h, const char *bytes);
+    void *take_arg;
+    char *room; /* borrowed: LINK_ROOM bytes for a message; set with `take` */
 };
+#define LINK_ROOM (sizeof(struct rank_ask) + RANK_PIECE_SIZE)
 
 /* The first message of seqgang. Its paths and texts alone have 98 KiB, so callers do not put this
  * struct on the stack. */
@@ -47,6 +53,12 @@ int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err 
 bool link_stopped(struct link *k);
 /* Returns true if SAVE was received. Does not block. */
 bool link_saving(struct link *k);
+/* Waits until a message can be read, at most wait_ms. If `room` is set, also returns when a message
+ * can be sent. */
+void link_wait(struct link *k, int wait_ms, bool room);
+/* Sends a piece of an answer with a->size bytes, without waiting. Returns 1 if it was sent, 0 if
+ * there is no room for it now, and -1 on an error. */
+int link_send_answer(struct link *k, const struct rank_answer *a, const char *bytes, struct err *e);
 
 int link_send_blob(struct link *k, const char *blob, int size, struct err *e);
 int link_send_ready(struct link *k, struct err *e);

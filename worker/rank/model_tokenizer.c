@@ -8,11 +8,11 @@
 #include "worker/gguf/model_file.h"
 #include "worker/rank/roots.h"
 
-/* Returns true if the job needs text. A batch does not need text, because it may be that all
- * its requests have ids. */
+/* Returns true if the job needs text. Requests with bodies do not need text, because it may be that
+ * all of them have ids. */
 static bool needs_text(const struct job_spec *s)
 {
-    if (s->input.source.format != DATA_OPENAI_BATCH) return true;
+    if (!job_has_bodies(s)) return true;
     for (int i = 0; i < SPEC_STOPS; i++)
         if (*spec_text(s, s->sampling.stop[i])) return true;
     return false;

@@ -1,9 +1,132 @@
-/* task_serve.c: runs a serve job. */
-#include "worker/rank/run.h"
+/* task_serve.c: runs a serve job. Rank 0 gets requests from the link and sends the answers there.
+ * When the job ends, it sends the counts. */
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/clock.h"
+#include "api/core/job.h"
+#include "api/core/jwrite.h"
+#include "worker/infer/serve.h"
+#include "worker/rank/model_tokenizer.h"
+#include "worker/rank/task_infer.h"
+#include "worker/rank/text_ends.h"
+
+/* ---- the link -------------------------------------------------------------------------------- */
+
+/* Tells whether the message is a piece of a request whose sizes agree. */
+static bool is_ask(const struct rank_msg *h, const struct rank_ask *a)
+{
+    return h->type == RANK_ASK && a->size >= 0 && a->size <= RANK_PIECE_SIZE &&
+           h->size == sizeof *a + (size_t)a->size && a->endpoint < SERVE_MODELS &&
+           memchr(a->model, 0, sizeof a->model);
+}
+
+static void take(void *asks, const struct rank_msg *h, const char *bytes)
+{
+    struct rank_ask a;
+    uint64_t id;
+    if (h->abi != RANK_ABI) return;
+    if (h->type == RANK_DROP && h->size == sizeof id) {
+        memcpy(&id, bytes, sizeof id);
+        serve_asks_drop(asks, id);
+        return;
+    }
+    if (h->size < sizeof a) return;
+    memcpy(&a, bytes, sizeof a);
+    if (is_ask(h, &a)) serve_asks_take(asks, &a, bytes + sizeof a);
+}
+
+static int receive(void *run, int wait_ms, bool room, struct err *e)
+{
+    struct run *r = run;
+    (void)e;
+    if (!run_stopped(r) && wait_ms > 0) {
+        link_wait(r->link, wait_ms, room);
+        run_stopped(r);
+    }
+    return 0; /* the caller notices that the job was stopped */
+}
+
+static int answer(void *run, const struct rank_answer *a, const char *bytes, struct err *e)
+{
+    return link_send_answer(((struct run *)run)->link, a, bytes, e);
+}
+
+static bool draining(void *run)
+{
+    return link_saving(((struct run *)run)->link);
+}
+
+static int64_t now_us(void *run)
+{
+    (void)run;
+    return clock_us();
+}
+
+/* Opens the door on rank 0. Its memory is freed by close_door. */
+static int open_door(struct run *r, struct serve_door *d, struct err *e)
+{
+    struct link *k = r->link;
+    *d = (struct serve_door){
+        .receive = receive, .answer = answer, .draining = draining, .now_us = now_us, .arg = r};
+    d->asks = serve_asks_create();
+    k->room = malloc(LINK_ROOM);
+    if (!d->asks || !k->room) return err_set(e, ERR_IO, "out of memory for requests");
+    k->take_arg = d->asks;
+    k->take = take;
+    return 0;
+}
+
+static void close_door(struct run *r, struct serve_door *d)
+{
+    r->link->take = NULL;
+    free(r->link->room);
+    r->link->room = NULL;
+    serve_asks_destroy(d->asks);
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static int send_counts(struct run *r, const struct serve_result *t, const struct model *m,
+                       struct err *e)
+{
+    char json[RANK_RESULT_SIZE];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "requests", t->n_requests);
+    jwrite_int(&w, "refused", t->n_refused);
+    jwrite_int(&w, "dropped", t->n_dropped);
+    jwrite_int(&w, "n_prompt_tokens", t->n_prompt_tokens);
+    jwrite_int(&w, "n_tokens", t->n_tokens);
+    jwrite_double(&w, "prefill_tokens_s", pace_rate(&t->prefill));
+    jwrite_double(&w, "decode_tokens_s", pace_rate(&t->decode));
+    run_write_account(&w, r, t->ledger_equal, m);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
+    return link_send_result(r->link, json, e);
+}
 
 int task_serve(struct run *r, struct err *e)
 {
-    (void)r;
-    return err_field(e, ERR_UNSUPPORTED, "kind",
-                     "this version only plans serve jobs: submit the requests as a generate job");
+    struct token_ends ends = {0};
+    struct model_tokenizer own = {0};
+    struct serve_result out = {0};
+    struct serve_door door = {0};
+    struct model *m = NULL;
+    int rc = -1;
+    if (run_first(r) && (open_door(r, &door, e) || model_tokenizer_open(r, &own, e))) goto out;
+    m = task_open_model(r, e);
+    if (!m || model_tokenizer_share(r, &own, m->bounce, e)) goto out;
+    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
+    in.tokenizer = own.tokenizer;
+    in.no_tokenizer = &own.why;
+    in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
+    if (text_ends_open(r, m, &ends, &in, e)) goto out;
+    if (serve_run(&in, run_first(r) ? &door : NULL, &out, e)) goto out;
+    rc = run_first(r) ? send_counts(r, &out, m, e) : 0;
+out:
+    if (run_first(r)) close_door(r, &door);
+    model_tokenizer_fini(&own);
+    free(m);
+    return rc;
 }

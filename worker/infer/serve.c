@@ -1,0 +1,299 @@
+/* serve.c: the passes of a serve job. Rank 0 plans each pass, and all ranks run it. */
+#include "worker/infer/serve.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/assert.h"
+#include "api/core/job.h"
+#include "worker/infer/serve_read.h"
+#include "worker/plan/volume.h"
+
+/* The start of a pass, which rank 0 broadcasts. */
+struct serve_pass {
+    int32_t ends; /* set in the last pass, which does nothing */
+    int32_t n_begin;
+    uint64_t dropped; /* a bit for each slot whose request is forgotten */
+    struct serve_begin {
+        struct request_call call;
+        int64_t size; /* bytes of the body */
+        int32_t slot, pad;
+    } begin[JOB_MAX_BATCH];
+};
+_Static_assert(JOB_MAX_BATCH <= 64, "a bit of serve_pass.dropped for each slot");
+
+struct serve_slot {
+    struct request request; /* owned while the slot is at work */
+    struct infer_answer answer;
+};
+
+struct server {
+    const struct infer *in;
+    const struct serve_door *door; /* NULL on all ranks but rank 0 */
+    struct serve_asks *asks;       /* of the door */
+    struct serve_reader reader;
+    int n;
+    struct infer_work work[JOB_MAX_BATCH];
+    struct serve_slot slot[JOB_MAX_BATCH];
+    struct infer_steps steps;
+    struct serve_pass pass;
+    int64_t n_begun;  /* requests that have begun */
+    int64_t n_done;   /* requests that are complete */
+    int64_t used_us;  /* the last time at which there was a request */
+    int64_t drain_us; /* the time at which the job began to drain; 0 means not yet */
+    bool unsent;      /* set if bytes of answers wait for room */
+    struct serve_result *out;
+};
+
+static int64_t now_us(const struct server *s)
+{
+    return s->door->now_us(s->door->arg);
+}
+
+static bool any_at_work(const struct server *s)
+{
+    for (int k = 0; k < s->n; k++)
+        if (s->work[k].out) return true;
+    return false;
+}
+
+/* ---- all ranks ------------------------------------------------------------------------------- */
+
+static void forget(struct server *s, int k)
+{
+    s->work[k].out = NULL;
+    infer_answer_fini(&s->slot[k].answer);
+    request_fini(&s->slot[k].request);
+}
+
+/* Sends bytes from rank 0 to all ranks, and counts them as expected. */
+static int share(struct server *s, void *data, int64_t size, struct err *e)
+{
+    const struct model *m = s->in->model;
+    struct comm_count *want = &s->work[0].want[PURPOSE_CONTROL];
+    if (!m->comm || !size) return 0;
+    volume_add(want, volume_broadcast(m->plan->sp, size, m->sp.shard.r == 0), 1);
+    return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, data, size, m->bounce, e);
+}
+
+/* Makes the request of a slot. Rank 0 has read it before. */
+static int take_request(struct server *s, const struct serve_begin *b, struct err *e)
+{
+    struct request *r = &s->slot[b->slot].request;
+    struct serve_request *q = s->door ? serve_asks_at(s->asks, b->slot) : NULL;
+    struct text body = {0};
+    int rc = 0;
+    if (q) {
+        *r = q->request;
+        q->request = (struct request){0};
+        rc = share(s, q->body.data, b->size, e);
+        serve_asks_free_body(s->asks, q);
+        return rc;
+    }
+    body.data = malloc((size_t)b->size + 1);
+    if (!body.data)
+        return err_set(e, ERR_IO, "out of memory for a request of %lld bytes", (long long)b->size);
+    rc = share(s, body.data, b->size, e) ||
+         serve_read_body(s->in, r, &b->call, body.data, b->size, e);
+    text_fini(&body);
+    if (!rc && r->refused.code != ERR_NONE) *e = r->refused, rc = -1;
+    return rc;
+}
+
+static int begin(struct server *s, const struct serve_begin *b, struct err *e)
+{
+    const int k = b->slot;
+    assert(!s->work[k].out);
+    if (take_request(s, b, e)) return -1;
+    s->out->ledger_equal &= infer_settle(s->in, s->work, s->n, &s->steps);
+    infer_at(s->in, ++s->n_begun);
+    return infer_begin(s->in, &s->work[k], &s->slot[k].request, &s->slot[k].answer, e);
+}
+
+/* Does the pass that rank 0 has sent. */
+static int run_pass(struct server *s, struct err *e)
+{
+    const struct serve_pass *p = &s->pass;
+    for (int k = 0; k < s->n; k++)
+        if (p->dropped >> k & 1) forget(s, k);
+    for (int i = 0; i < p->n_begin; i++)
+        if (begin(s, &p->begin[i], e)) return -1;
+    return any_at_work(s) ? infer_step(s->in, s->work, s->n, &s->steps, e) : 0;
+}
+
+/* ---- rank 0: before a pass ------------------------------------------------------------------- */
+
+static int free_slot(const struct server *s, uint64_t taken)
+{
+    for (int k = 0; k < s->n; k++)
+        if (!(taken >> k & 1)) return k;
+    return -1;
+}
+
+/* Plans the requests that begin in the next pass. A slot whose request is dropped is free. */
+static void plan_pass(struct server *s)
+{
+    struct serve_pass *p = &s->pass;
+    struct serve_request *q;
+    uint64_t taken = 0;
+    int k;
+    *p = (struct serve_pass){.dropped = s->asks->dropped};
+    s->asks->dropped = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->work[i].out && !(p->dropped >> i & 1)) taken |= (uint64_t)1 << i;
+    while ((k = free_slot(s, taken)) >= 0 && (q = serve_asks_next(s->asks, SERVE_WAITS))) {
+        q->state = SERVE_AT_WORK;
+        q->slot = k;
+        taken |= (uint64_t)1 << k;
+        p->begin[p->n_begin++] = (struct serve_begin){
+            .call = serve_read_call(q), .size = q->body.n, .slot = k};
+    }
+}
+
+/* Ends the requests that are open when the time to drain is over. */
+static void refuse_open(struct server *s)
+{
+    struct err why = {0};
+    err_set(&why, ERR_ABORTED, "the job was cancelled: ask another job");
+    for (struct serve_request *q = s->asks->first; q; q = q->next) {
+        if (q->state == SERVE_AT_WORK) s->asks->dropped |= (uint64_t)1 << q->slot;
+        if (q->state == SERVE_ENDED || q->state == SERVE_IGNORED) continue;
+        serve_asks_refuse(q, 503, "cancelled", &why);
+        s->out->n_refused++;
+    }
+}
+
+/* Tells whether the job has nothing left to answer and should end. */
+static bool should_end(struct server *s)
+{
+    const int64_t idle_us = s->in->spec->serve.idle_s * 1000000;
+    const int64_t drain_us = s->in->spec->serve.drain_s * 1000000 + SERVE_BEAT_US;
+    const bool open = serve_asks_open(s->asks);
+    if (s->drain_us) return !open || now_us(s) - s->drain_us >= drain_us;
+    return idle_us && !open && now_us(s) - s->used_us >= idle_us;
+}
+
+static void check_drain(struct server *s)
+{
+    const int64_t drain_us = s->in->spec->serve.drain_s * 1000000;
+    if (!s->drain_us && s->door->draining(s->door->arg)) {
+        s->drain_us = now_us(s);
+        serve_read_close(&s->reader);
+    }
+    if (s->drain_us && now_us(s) - s->drain_us >= drain_us) refuse_open(s);
+}
+
+/* Returns how long rank 0 may wait for messages before the next pass, in ms. */
+static int wait_ms(const struct server *s)
+{
+    const int64_t step_us = s->in->spec->limits.step_timeout_s * 1000000;
+    const int64_t idle_us = s->in->spec->serve.idle_s * 1000000, now = now_us(s);
+    int64_t us = step_us && step_us / 2 < SERVE_BEAT_US ? step_us / 2 : SERVE_BEAT_US;
+    if (any_at_work(s) || s->asks->dropped || serve_asks_next(s->asks, SERVE_WAITS)) return 0;
+    if (idle_us && s->used_us + idle_us - now < us) us = s->used_us + idle_us - now;
+    if (s->drain_us) {
+        const int64_t end_us = s->drain_us + s->in->spec->serve.drain_s * 1000000;
+        if (end_us - now < us) us = end_us - now;
+    }
+    return us > 0 ? (int)(us / 1000 + 1) : 0;
+}
+
+/* Gets messages, and plans the next pass. */
+static int prepare_pass(struct server *s, struct err *e)
+{
+    const int wait = should_end(s) ? 0 : wait_ms(s);
+    if (s->door->receive(s->door->arg, wait, s->unsent, e)) return -1;
+    if (infer_check_stop(s->in, e)) return -1;
+    check_drain(s);
+    serve_read_all(&s->reader, s->asks, s->out);
+    if (serve_asks_open(s->asks)) s->used_us = now_us(s);
+    if (serve_asks_send(s->asks, s->door, &s->unsent, e)) return -1;
+    plan_pass(s);
+    s->pass.ends = should_end(s);
+    return 0;
+}
+
+/* ---- rank 0: after a pass -------------------------------------------------------------------- */
+
+/* Counts a request as done. If no other request is being answered, sets progress to the number of
+ * finished requests. A dropped request leaves its part in progress until then. */
+static void count_done(struct server *s)
+{
+    struct progress *p = s->in->progress;
+    s->n_done++;
+    if (!any_at_work(s)) progress_at(p, fmax((double)s->n_done, progress_done(p)));
+}
+
+static int end_slot(struct server *s, int k, struct err *e)
+{
+    struct serve_slot *slot = &s->slot[k];
+    struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
+    s->out->n_prompt_tokens += slot->request.n_tokens;
+    s->out->n_tokens += slot->answer.n_generated;
+    pace_sum(&s->out->prefill, &slot->answer.prefill);
+    s->out->n_requests += q != NULL;
+    const int rc = q ? serve_read_answer(&s->reader, q, &slot->request, &slot->answer, e) : 0;
+    if (s->door && !q) s->asks->dropped &= ~((uint64_t)1 << k); /* dropped in its last pass */
+    forget(s, k);
+    count_done(s);
+    return rc;
+}
+
+static int finish_pass(struct server *s, struct err *e)
+{
+    for (int k = 0; k < s->n; k++) {
+        if (!s->work[k].out) continue;
+        struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
+        if (q && serve_read_stream(&s->reader, q, &s->work[k], &s->slot[k].answer, e)) return -1;
+        if (s->work[k].done && end_slot(s, k, e)) return -1;
+    }
+    return 0;
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static int serve(struct server *s, struct err *e)
+{
+    infer_at(s->in, 0);
+    for (;;) {
+        if (s->door && prepare_pass(s, e)) return -1;
+        if (share(s, &s->pass, sizeof s->pass, e)) return -1;
+        if (!s->door && infer_check_stop(s->in, e)) return -1;
+        s->out->n_passes++;
+        if (s->pass.ends) break;
+        if (run_pass(s, e) || finish_pass(s, e)) return -1;
+    }
+    s->out->ledger_equal &= infer_settle(s->in, s->work, s->n, &s->steps);
+    s->out->decode = s->steps.pace;
+    return infer_agree(s->in, &s->out->ledger_equal, e);
+}
+
+int serve_run(const struct infer *in, const struct serve_door *door, struct serve_result *out,
+              struct err *e)
+{
+    struct server *s = calloc(1, sizeof *s);
+    int rc = -1;
+    *out = (struct serve_result){.ledger_equal = true};
+    if (!s) return err_set(e, ERR_IO, "out of memory for a server");
+    s->in = in;
+    s->door = door;
+    s->asks = door ? door->asks : NULL;
+    s->n = in->model->plan->batch;
+    s->out = out;
+    serve_read_open(&s->reader, in, s->n);
+    if (infer_work_init(s->work, in, door != NULL, e)) goto out;
+    in->model->progress = in->progress;
+    progress_begin(in->progress, PROGRESS_REQUESTS, 0, 0);
+    if (door) s->used_us = now_us(s);
+    rc = serve(s, e);
+    if (rc && e) infer_name_adapter(in, e);
+    if (!rc) progress_end(in->progress);
+    if (door) out->n_dropped = s->asks->n_dropped;
+out:
+    for (int k = 0; k < s->n; k++) forget(s, k);
+    infer_work_fini(s->work, s->n);
+    serve_read_fini(&s->reader);
+    free(s);
+    return rc;
+}

@@ -1,0 +1,219 @@
+/* serve_asks.c: a list of requests. Each piece is appended to the body of its request, and each
+ * piece of an answer is cut from the text that the request has. */
+#include "worker/infer/serve_asks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jwrite.h"
+#include "worker/text/buffer.h"
+
+struct serve_asks *serve_asks_create(void)
+{
+    struct serve_asks *s = calloc(1, sizeof *s);
+    if (s) s->last = &s->first;
+    return s;
+}
+
+void serve_asks_free_body(struct serve_asks *s, struct serve_request *q)
+{
+    s->n_bytes -= q->body.n;
+    text_fini(&q->body);
+}
+
+/* Takes the request *at out of the list. */
+static void erase(struct serve_asks *s, struct serve_request **at)
+{
+    struct serve_request *q = *at;
+    *at = q->next;
+    if (!q->next) s->last = at;
+    serve_asks_free_body(s, q);
+    request_fini(&q->request);
+    text_fini(&q->out);
+    free(q);
+}
+
+void serve_asks_destroy(struct serve_asks *s)
+{
+    while (s && s->first) erase(s, &s->first);
+    free(s);
+}
+
+static struct serve_request **find(struct serve_asks *s, uint64_t id)
+{
+    struct serve_request **at = &s->first;
+    while (*at && (*at)->ask.id != id) at = &(*at)->next;
+    return at;
+}
+
+struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state)
+{
+    struct serve_request *best = NULL;
+    for (struct serve_request *q = s->first; q; q = q->next)
+        if (q->state == state && (!best || q->turn < best->turn)) best = q;
+    return best;
+}
+
+struct serve_request *serve_asks_at(const struct serve_asks *s, int slot)
+{
+    struct serve_request *q = s->first;
+    while (q && (q->state != SERVE_AT_WORK || q->slot != slot)) q = q->next;
+    return q;
+}
+
+bool serve_asks_open(const struct serve_asks *s)
+{
+    const struct serve_request *q = s->first;
+    while (q && q->state == SERVE_IGNORED && q->closed) q = q->next;
+    return q != NULL;
+}
+
+int serve_asks_count(const struct serve_asks *s, enum serve_state state)
+{
+    int n = 0;
+    for (const struct serve_request *q = s->first; q; q = q->next) n += q->state == state;
+    return n;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void refuse_size(struct serve_request *q)
+{
+    struct err e = {0};
+    err_field(&e, ERR_TOO_LARGE, "body", "the body has more than %lld MiB: send less at once",
+              SERVE_BODY_SIZE >> 20);
+    serve_asks_refuse(q, 413, "too_large", &e);
+}
+
+static void refuse_busy(struct serve_request *q)
+{
+    struct err e = {0};
+    err_set(&e, ERR_IO, "there is no memory for the body now: ask again later");
+    serve_asks_refuse(q, 503, "busy", &e);
+}
+
+static void append(struct serve_asks *s, struct serve_request *q, const struct rank_ask *a,
+                   const char *bytes)
+{
+    if (q->body.n + a->size > SERVE_BODY_SIZE) {
+        refuse_size(q);
+    } else if (s->n_bytes + a->size > SERVE_BODIES_SIZE || text_add(&q->body, bytes, a->size) < 0) {
+        refuse_busy(q);
+    } else {
+        s->n_bytes += a->size;
+        return;
+    }
+    serve_asks_free_body(s, q);
+}
+
+void serve_asks_take(struct serve_asks *s, const struct rank_ask *a, const char *bytes)
+{
+    struct serve_request *q = *find(s, a->id);
+    const bool last = a->flags & RANK_ASK_LAST;
+    if (!q) {
+        q = calloc(1, sizeof *q);
+        if (!q) return; /* the client gets an answer when the job ends */
+        q->ask = *a;
+        *s->last = q;
+        s->last = &q->next;
+    }
+    if (q->state == SERVE_COMES) append(s, q, a, bytes);
+    if (q->state == SERVE_COMES && last) {
+        q->state = SERVE_WHOLE;
+        q->turn = s->n_turns++;
+    } else if (q->state == SERVE_IGNORED && last) {
+        q->state = SERVE_ENDED;
+    }
+}
+
+void serve_asks_drop(struct serve_asks *s, uint64_t id)
+{
+    struct serve_request **at = find(s, id);
+    if (!*at) return;
+    if ((*at)->state == SERVE_AT_WORK) s->dropped |= (uint64_t)1 << (*at)->slot;
+    s->n_dropped += (*at)->state != SERVE_ENDED && (*at)->state != SERVE_IGNORED;
+    erase(s, at);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+int serve_asks_put(struct serve_request *q, const char *bytes, int64_t n)
+{
+    if (text_add(&q->out, bytes, n) == 0) return 0;
+    q->state = SERVE_ENDED; /* the answer is cut, and its last piece tells the end */
+    return -1;
+}
+
+void serve_asks_refuse(struct serve_request *q, int status, const char *code, const struct err *e)
+{
+    char json[6 * sizeof e->text + 1024];
+    struct jwrite w;
+    const bool stream = q->status != 0;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_object(&w, "error");
+    jwrite_str(&w, "message", e->text);
+    jwrite_str(&w, "type",
+               status < 500 && status != 429 ? "invalid_request_error" : "server_error");
+    if (*e->field)
+        jwrite_str(&w, "param", e->field);
+    else
+        jwrite_null(&w, "param");
+    jwrite_str(&w, "code", code);
+    jwrite_end(&w);
+    jwrite_end(&w);
+    const int64_t n = jwrite_finish(&w);
+    const bool coming = q->state == SERVE_COMES;
+    if (!q->status) q->status = status;
+    if (stream) serve_asks_put(q, "data: ", 6);
+    serve_asks_put(q, n < 0 ? "{}" : json, n < 0 ? 2 : n);
+    serve_asks_put(q, "\n\n", stream ? 2 : 1);
+    q->state = coming ? SERVE_IGNORED : SERVE_ENDED;
+}
+
+static bool answered(const struct serve_request *q)
+{
+    return q->state == SERVE_ENDED || q->state == SERVE_IGNORED;
+}
+
+/* Tells whether a piece of the answer waits to be sent. The last one may be empty. */
+static bool has_piece(const struct serve_request *q)
+{
+    return q->n_sent < q->out.n || (answered(q) && !q->closed);
+}
+
+/* Sends the next piece of an answer. Returns 1 if it was sent, 0 if there is no room, and -1 on an
+ * error. */
+static int send_piece(struct serve_request *q, const struct serve_door *door, struct err *e)
+{
+    const int64_t left = q->out.n - q->n_sent;
+    const bool ends = answered(q);
+    struct rank_answer a = {.id = q->ask.id, .status = q->begun ? 0 : q->status};
+    a.size = left < RANK_PIECE_SIZE ? (int32_t)left : RANK_PIECE_SIZE;
+    if (ends && a.size == left) a.flags |= RANK_ANSWER_LAST;
+    if (!q->begun && q->cursor.stream) a.flags |= RANK_ANSWER_STREAM;
+    const int sent = door->answer(door->arg, &a, q->out.data + q->n_sent, e);
+    if (sent <= 0) return sent;
+    q->begun = true;
+    q->closed = a.flags & RANK_ANSWER_LAST;
+    q->n_sent += a.size;
+    if (q->n_sent == q->out.n && !ends) q->n_sent = q->out.n = 0;
+    return 1;
+}
+
+int serve_asks_send(struct serve_asks *s, const struct serve_door *door, bool *more, struct err *e)
+{
+    struct serve_request **at = &s->first;
+    *more = false;
+    while (*at) {
+        struct serve_request *q = *at;
+        int sent = 1;
+        while (sent && has_piece(q))
+            if ((sent = send_piece(q, door, e)) < 0) return -1;
+        *more |= has_piece(q);
+        if (q->state == SERVE_ENDED && q->closed)
+            erase(s, at);
+        else
+            at = &q->next;
+    }
+    return 0;
+}

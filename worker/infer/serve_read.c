@@ -1,0 +1,180 @@
+/* serve_read.c: turns bodies into requests and answers into bodies, and words errors in the
+ * form of the API. */
+#include "worker/infer/serve_read.h"
+
+#include <string.h>
+#include <time.h>
+#include "api/core/job.h"
+#include "worker/infer/serve_tokens.h"
+#include "worker/text/buffer.h"
+
+void serve_read_open(struct serve_reader *s, const struct infer *in, int n_slots)
+{
+    *s = (struct serve_reader){.in = in, .n_slots = n_slots};
+    s->reply.ids = !job_reads_bytes(in->spec);
+    s->reply.tokenizer = in->tokenizer;
+}
+
+void serve_read_fini(struct serve_reader *s)
+{
+    reply_fini(&s->reply);
+    text_fini(&s->scratch);
+}
+
+void serve_read_close(struct serve_reader *s)
+{
+    s->closed = true;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+struct request_call serve_read_call(const struct serve_request *q)
+{
+    return (struct request_call){
+        .id = q->ask.id, .chat = q->ask.endpoint == SERVE_CHAT, .adapter = q->ask.adapter_named};
+}
+
+int serve_read_body(const struct infer *in, struct request *r, const struct request_call *c,
+                    const char *body, int64_t size, struct err *e)
+{
+    if (request_init(r, size, e)) return -1;
+    r->tokenizer = in->tokenizer;
+    r->no_tokenizer = in->no_tokenizer;
+    r->chat = in->chat;
+    request_of_body(r, in->spec, c, body, size);
+    return 0;
+}
+
+/* Answers with the reason of a refusal. */
+static void refuse(struct serve_request *q, const struct err *why)
+{
+    const bool found = why->code != ERR_NOT_FOUND, fault = why->code == ERR_IO;
+    const bool prompt = !strcmp(why->field, "prompt") || !strcmp(why->field, "messages");
+    const bool longer = why->code == ERR_TOO_LARGE && prompt;
+    serve_asks_refuse(q,
+                      fault   ? 503
+                      : found ? 400
+                              : 404,
+                      longer ? "context_length_exceeded" : err_name(why->code), why);
+}
+
+static void refuse_full(struct serve_request *q, int queue)
+{
+    struct err why = {0};
+    err_set(&why, ERR_CONFLICT,
+            "%d requests wait already, the most that serve.queue allows: ask again later", queue);
+    serve_asks_refuse(q, 429, "queue_full", &why);
+}
+
+static void refuse_closed(struct serve_request *q)
+{
+    struct err why = {0};
+    err_set(&why, ERR_ABORTED, "the job ends: it takes no new requests, ask another job");
+    serve_asks_refuse(q, 503, "draining", &why);
+}
+
+static bool is_full(const struct serve_reader *s, const struct serve_asks *asks)
+{
+    const int n = serve_asks_count(asks, SERVE_WAITS) + serve_asks_count(asks, SERVE_AT_WORK);
+    return n >= s->n_slots + s->in->spec->serve.queue;
+}
+
+static bool known_adapter(const struct serve_reader *s, int32_t adapter)
+{
+    return adapter == ADAPTER_BASE || (adapter >= 0 && adapter < spec_n_adapters(s->in->spec));
+}
+
+static void read_whole(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q)
+{
+    const struct request_call call = serve_read_call(q);
+    struct err why = {0};
+    q->created = (int64_t)time(NULL);
+    if (q->ask.endpoint == SERVE_TOKENIZE || q->ask.endpoint == SERVE_DETOKENIZE) {
+        if (serve_tokens_answer(s->in, q, &s->scratch, &why)) refuse(q, &why);
+        return;
+    }
+    if (!known_adapter(s, call.adapter))
+        err_field(&why, ERR_NOT_FOUND, "model", "the job has no such adapter");
+    else if (is_full(s, asks)) {
+        refuse_full(q, s->in->spec->serve.queue);
+        return;
+    } else if (!serve_read_body(s->in, &q->request, &call, q->body.data ? q->body.data : "",
+                                q->body.n, &why))
+        why = q->request.refused;
+    if (why.code != ERR_NONE) {
+        refuse(q, &why);
+        return;
+    }
+    q->state = SERVE_WAITS;
+    q->cursor.stream = q->request.stream;
+}
+
+/* Refuses the requests that have begun to come, and those that are complete. */
+static void refuse_new(struct serve_asks *asks, struct serve_result *out)
+{
+    for (struct serve_request *q = asks->first; q; q = q->next) {
+        if (q->state != SERVE_COMES && q->state != SERVE_WHOLE) continue;
+        refuse_closed(q);
+        serve_asks_free_body(asks, q);
+        out->n_refused++;
+    }
+}
+
+void serve_read_all(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out)
+{
+    struct serve_request *q;
+    if (s->closed) refuse_new(asks, out);
+    while ((q = serve_asks_next(asks, SERVE_WHOLE))) {
+        read_whole(s, asks, q);
+        if (q->state == SERVE_ENDED) {
+            out->n_refused += q->status != 200;
+            out->n_requests += q->status == 200;
+        }
+        /* with one rank, no rank needs the body again */
+        if (q->state == SERVE_ENDED || !s->in->model->comm) serve_asks_free_body(asks, q);
+    }
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* Appends the line that was made last, as an event of a stream or as the whole answer. */
+static void put_line(struct serve_reader *s, struct serve_request *q)
+{
+    q->status = 200;
+    if (q->cursor.stream) serve_asks_put(q, "data: ", 6);
+    serve_asks_put(q, s->reply.line, s->reply.size);
+    if (q->cursor.stream) serve_asks_put(q, "\n", 1);
+}
+
+int serve_read_stream(struct serve_reader *s, struct serve_request *q, const struct infer_work *w,
+                      const struct infer_answer *a, struct err *e)
+{
+    struct reply_chunk k;
+    int got;
+    if (!q->cursor.stream) return 0;
+    s->reply.created = q->created;
+    while ((got = serve_stream_next(&q->cursor, s->in, w, a, &s->scratch, &k)) > 0) {
+        if (reply_chunk(&s->reply, &w->request, (int64_t)q->ask.id, q->ask.model, &k, e)) return -1;
+        put_line(s, q);
+    }
+    return got < 0 ? err_set(e, ERR_IO, "out of memory for a part of an answer") : 0;
+}
+
+int serve_read_answer(struct serve_reader *s, struct serve_request *q, const struct request *r,
+                      const struct infer_answer *a, struct err *e)
+{
+    const int64_t id = (int64_t)q->ask.id;
+    s->reply.created = q->created;
+    if (!q->cursor.stream) {
+        if (reply_body(&s->reply, r, id, q->ask.model, a, e)) return -1;
+        put_line(s, q);
+    } else {
+        if (r->usage) {
+            if (reply_usage(&s->reply, r, id, q->ask.model, a, e)) return -1;
+            put_line(s, q);
+        }
+        serve_asks_put(q, "data: [DONE]\n\n", 14);
+    }
+    q->state = SERVE_ENDED;
+    return 0;
+}

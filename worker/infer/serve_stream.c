@@ -1,0 +1,168 @@
+/* serve_stream.c: reads the tokens that a work has chosen so far. With a tokenizer the text is that
+ * of its decoder. Without one each token is a byte, and bytes that may become a character are held
+ * back. */
+#include "worker/infer/serve_stream.h"
+
+#include "api/core/assert.h"
+#include "api/core/job.h"
+#include "worker/hf/tokenizer.h"
+#include "worker/infer/sample.h"
+#include "worker/text/buffer.h"
+
+/* A continuation, which is being made or has ended. */
+struct source {
+    struct infer_tokens tokens; /* borrowed */
+    int64_t n_tokens;           /* number of the tokens that can be sent */
+    const char *text;           /* with a tokenizer: the text, of which `size` bytes can be sent */
+    int64_t begin, size;
+    const int64_t *token_end; /* ends of the continuation's tokens alone */
+    enum infer_finish finish;
+    bool ended;
+};
+
+/* Returns the number of bytes at the end of the text that may become a stop string. */
+static int64_t held_back(const struct stop *stop)
+{
+    int most = 0;
+    for (int i = 0; i < stop->n; i++)
+        if (stop->string[i].state > most) most = stop->string[i].state;
+    return most;
+}
+
+/* Returns the number of bytes at the end of bytes [n] that may begin a character. */
+static int64_t begun_character(const unsigned char *bytes, int64_t n)
+{
+    for (int64_t k = 1; k <= 3 && k <= n; k++) {
+        const unsigned char b = bytes[n - k];
+        if ((b & 0xC0) == 0x80) continue;
+        const int64_t size = b >= 0xF0 ? 4 : b >= 0xE0 ? 3 : b >= 0xC0 ? 2 : 1;
+        return b < 0xF8 && size > k ? k : 0;
+    }
+    return 0;
+}
+
+/* Finds the tokens whose bytes are whole characters, from the token `first`. */
+static int64_t whole_tokens(const int32_t *id, int64_t first, int64_t n, struct text *text)
+{
+    text->n = 0;
+    if (n <= first) return n;
+    if (buffer_grow((void **)&text->data, &text->room, 0, n - first + 1, 1) < 0) return -1;
+    unsigned char *const bytes = (unsigned char *)text->data;
+    int64_t rest = begun_character(bytes, (int64_t)sample_bytes(id + first, n - first, bytes));
+    while (rest) rest -= id[--n] != TOKEN_EOD;
+    return n;
+}
+
+static void read_ended(const struct infer_choice *c, int64_t n_prompt, struct source *s)
+{
+    *s = (struct source){.tokens = c->tokens,
+                         .n_tokens = c->n_text,
+                         .text = c->text,
+                         .begin = c->begin,
+                         .size = c->size,
+                         .token_end = c->text ? c->token_end + n_prompt : NULL,
+                         .finish = c->finish,
+                         .ended = true};
+}
+
+/* Reads the continuation that is being made. Returns -1 if there is no memory. */
+static int read_begun(const struct serve_cursor *c, const struct infer *in,
+                      const struct infer_work *w, struct text *text, struct source *s)
+{
+    const struct request *r = &w->request;
+    const bool logprobs = w->logprob && r->logprobs >= 0;
+    *s = (struct source){.tokens = {.n = w->n,
+                                    .id = w->tokens,
+                                    .logprob = logprobs ? w->logprob : NULL,
+                                    .top = w->top,
+                                    .n_top = logprobs ? r->logprobs : 0}};
+    if (in->tokenizer) {
+        const struct spell *p = &w->spell;
+        s->text = p->all.data;
+        s->begin = p->begin;
+        s->size = p->late ? p->begin : p->fed - held_back(&r->stop);
+        s->token_end = p->end + p->n_prompt;
+        s->n_tokens = c->n_tokens;
+        while (s->n_tokens < w->n && s->token_end[s->n_tokens] <= s->size) s->n_tokens++;
+        if (p->late) s->n_tokens = 0;
+        return 0;
+    }
+    s->n_tokens = w->n - held_back(&r->stop);
+    if (s->n_tokens < c->n_tokens) s->n_tokens = c->n_tokens;
+    if (job_reads_bytes(in->spec))
+        s->n_tokens = whole_tokens(w->tokens, c->n_tokens, s->n_tokens, text);
+    return s->n_tokens < 0 ? -1 : 0;
+}
+
+/* Makes the text of the part. */
+static int make_text(const struct serve_cursor *c, const struct infer *in, const struct source *s,
+                     struct text *text, struct reply_chunk *k)
+{
+    if (in->tokenizer) {
+        const int64_t from = c->n_bytes > s->begin ? c->n_bytes : s->begin;
+        k->text = s->text + from;
+        k->size = (size_t)(s->size > from ? s->size - from : 0);
+        return 0;
+    }
+    const int64_t n = s->n_tokens - c->n_tokens;
+    k->text = "";
+    if (!job_reads_bytes(in->spec) || !n) return 0;
+    /* the bytes, and then their UTF-8 */
+    if (buffer_grow((void **)&text->data, &text->room, 0, 4 * n + 2, 1) < 0) return -1;
+    unsigned char *const bytes = (unsigned char *)text->data;
+    const size_t n_bytes = sample_bytes(s->tokens.id + c->n_tokens, n, bytes);
+    k->text = text->data + n_bytes;
+    k->size = sample_utf8(bytes, n_bytes, text->data + n_bytes);
+    return 0;
+}
+
+/* Makes the tokens of the part, which are those from the cursor to s->n_tokens. */
+static void cut_tokens(const struct serve_cursor *c, const struct source *s, struct reply_chunk *k)
+{
+    const int64_t from = c->n_tokens;
+    assert(s->n_tokens >= from);
+    k->tokens = (struct infer_tokens){
+        .n = s->n_tokens - from, .id = s->tokens.id + from, .n_top = s->tokens.n_top};
+    if (!s->tokens.logprob) return;
+    k->tokens.logprob = s->tokens.logprob + from;
+    k->tokens.top = s->tokens.top + from * s->tokens.n_top;
+}
+
+static void move(struct serve_cursor *c, const struct infer *in, const struct source *s)
+{
+    c->begun = true;
+    if (in->tokenizer)
+        c->n_bytes = s->size > s->begin ? s->size : s->begin;
+    else
+        for (int64_t i = c->n_tokens; i < s->n_tokens; i++)
+            c->n_bytes += s->tokens.id[i] != TOKEN_EOD;
+    c->n_tokens = s->n_tokens;
+    if (!s->ended) return;
+    c->choice++;
+    c->n_tokens = c->n_bytes = 0;
+    c->begun = false;
+}
+
+int serve_stream_next(struct serve_cursor *c, const struct infer *in, const struct infer_work *w,
+                      const struct infer_answer *a, struct text *text, struct reply_chunk *out)
+{
+    struct source s;
+    const bool ended = w->done || c->choice < w->sequence;
+    if (c->choice == a->n) return 0;
+    if (ended)
+        read_ended(&a->choice[c->choice], w->request.n_tokens, &s);
+    else if (read_begun(c, in, w, text, &s))
+        return -1;
+    *out = (struct reply_chunk){.index = c->choice,
+                                .begins = !c->begun,
+                                .n_before = c->n_tokens,
+                                .token_end = s.token_end,
+                                .begin = in->tokenizer ? s.begin : c->n_bytes};
+    if (make_text(c, in, &s, text, out)) return -1;
+    cut_tokens(c, &s, out);
+    const bool names = s.tokens.logprob || !job_reads_bytes(in->spec);
+    if (!ended && !out->size && !(names && out->tokens.n)) return 0;
+    if (ended) out->finish = infer_finish_name(s.finish);
+    move(c, in, &s);
+    return 1;
+}
