@@ -124,6 +124,8 @@ int task_serve(struct run *r, struct err *e)
     if (text_ends_open(r, m, &ends, &in, e)) goto out;
     if (serve_run(&in, run_first(r) ? &door : NULL, &out, e)) goto out;
     rc = run_first(r) ? send_counts(r, &out, m, e) : 0;
+    /* after SAVE the exit status tells seqd that the open requests have ended */
+    if (!rc) rc = run_leave(r, -1, e);
 out:
     if (run_first(r)) close_door(r, &door);
     model_tokenizer_fini(&own);
