@@ -167,17 +167,21 @@ static int take_number(struct request_body *b, const struct request_number *m, e
     return 0;
 }
 
-static int take_ids(struct request_body *b)
+static int refuse_list(struct request_body *b)
+{
+    return err_field(b->e, ERR_INVALID, "prompt",
+                     "prompt must be one string or one list of token ids: make one request "
+                     "of every prompt");
+}
+
+/* Reads ids up to the end of their list. `t` is the first token after the start of the list. */
+static int take_ids(struct request_body *b, enum jtok t)
 {
     const int64_t V = b->spec->model.shape.vocab;
     struct request *r = b->r;
-    enum jtok t;
     int64_t id;
-    while ((t = jread_next(&b->j)) != J_ARRAY_END) {
-        if (t != J_NUMBER || jread_int(&b->j, &id))
-            return err_field(b->e, ERR_INVALID, "prompt",
-                             "prompt must be one string or one list of token ids: make one request "
-                             "of every prompt");
+    for (; t != J_ARRAY_END; t = jread_next(&b->j)) {
+        if (t != J_NUMBER || jread_int(&b->j, &id)) return refuse_list(b);
         if (id < 0 || id >= V)
             return err_field(b->e, ERR_INVALID, "prompt",
                              "prompt holds the token %lld: the vocabulary has %lld", (long long)id,
@@ -189,15 +193,30 @@ static int take_ids(struct request_body *b)
     return 0;
 }
 
+static int take_string(struct request_body *b)
+{
+    return request_text_take(b->r, b->spec, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text),
+                             true, b->e);
+}
+
+/* Reads a list of ids. A served request may also have a list with one prompt in it, because
+ * clients send their only prompt so. */
+static int take_list(struct request_body *b)
+{
+    const enum jtok t = jread_next(&b->j);
+    if (!b->r->serves || (t != J_STRING && t != J_ARRAY)) return take_ids(b, t);
+    if (t == J_STRING ? take_string(b) : take_ids(b, jread_next(&b->j))) return -1;
+    return jread_next(&b->j) == J_ARRAY_END ? 0 : refuse_list(b);
+}
+
 static int take_prompt(struct request_body *b, enum jtok t)
 {
     b->r->n_tokens = 0;
-    if (t == J_ARRAY) return take_ids(b);
+    if (t == J_ARRAY) return take_list(b);
     if (t != J_STRING)
         return err_field(b->e, ERR_INVALID, "prompt",
                          "prompt must be a string or a list of token ids");
-    return request_text_take(b->r, b->spec, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text),
-                             true, b->e);
+    return take_string(b);
 }
 
 /* ---- conversations --------------------------------------------------------------------------- */
