@@ -1,12 +1,14 @@
 /* test_serve.c: checks that a serve job answers each request with the bits that a batch of the same
  * requests gives it, in any order of requests, pieces, drops and sends, on one rank and on two.
  * Checks the counts of messages and the memory, and the errors of requests that are not
- * answered. */
+ * answered.
+ * tests: needs golden/tokenizers/llama2.json */
 #include <stdlib.h>
 
 #include "api/core/file.h"
 #include "api/core/job_paths.h"
 #include "api/core/log.h"
+#include "tests/lib/served.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
 #include "worker/family/family.h"
@@ -15,8 +17,15 @@
 #include "worker/model/host_copy.h"
 #include "worker/plan/adapter_facts.h"
 #include "worker/plan/check.h"
+#include "worker/text/buffer.h"
+
+#define TEMPLATE                                                                                   \
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"                             \
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
 
 static char scratch[64];
+static char *tokenizer_json; /* tokenizer of the last model */
+static size_t json_size;
 
 /* clang-format off */
 static const struct model_shape shapes[] = {
@@ -25,18 +34,21 @@ static const struct model_shape shapes[] = {
      .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 6, .delta_value_dim = 5,
      .conv_width = 3, .n_experts = 3, .experts_per_token = 2, .expert_width = 12,
      .shared_width = 10},
+    {.family = FAMILY_LLAMA, .n_kv_heads = 4, .vocab = 512, .tokenizer = TOKENIZER_OWN},
 };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static const struct {
     const char *name, *facts;
 } adapters[] = {
     {"wide", "{\"rank\":5,\"alpha\":9,\"rslora\":true,\"dropout\":0,\"layers\":2,\"targets\":[\"all-linear\"]}"},
     {"mlp", "{\"rank\":1,\"alpha\":4,\"rslora\":false,\"dropout\":0,\"layers\":0,\"targets\":[\"mlp\"]}"},
 };
-/* Requests of /v1/completions. Their ids are their indexes. */
+/* Requests, whose ids are their indexes. The last ones are chats, which only the last model has. */
 static const struct {
     int adapter;
     bool stream;
     const char *members;
+    bool chat;
 } asked[] = {
     {ADAPTER_BASE, false, "\"prompt\":\"int main(int argc, char **argv)\",\"ignore_eos\":true,\"max_tokens\":20"},
     {0, true, "\"prompt\":\"int main(int argc, char **argv)\",\"ignore_eos\":true,\"max_tokens\":20,\"logprobs\":2"},
@@ -47,9 +59,12 @@ static const struct {
     {ADAPTER_BASE, true, "\"prompt\":\"one two\",\"seed\":4,\"ignore_eos\":true,\"max_tokens\":17"},
     {1, true, "\"prompt\":\"aaaa\",\"repetition_penalty\":1.5,\"presence_penalty\":0.2,\"max_tokens\":20,\"stop\":\"zz\""},
     {0, false, "\"prompt\":\"last\",\"temperature\":0,\"max_tokens\":1"},
+    {ADAPTER_BASE, false, "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":9,\"stop\":[\"a\",\"st\"]", true},
+    {1, true, "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"n\":2,\"max_completion_tokens\":12,\"ignore_eos\":true", true},
 };
 /* clang-format on */
-enum { N_ASKED = sizeof asked / sizeof *asked, N_ALL = N_ASKED + 3 }; /* the rest is dropped */
+/* Further requests are dropped. */
+enum { N_ASKED = sizeof asked / sizeof *asked, N_CHATS = 2, N_ALL = N_ASKED + 3, N_TOLD = 32 };
 
 struct told_answer {
     char *text;
@@ -62,14 +77,16 @@ struct job {
     struct job_spec spec;
     struct prompts p;
     char dir[128];
-    bool serves, drains;
+    bool serves, drains, own;
+    int n;      /* number of requests that are not dropped */
+    bool cases; /* the requests are those of test_cases */
     uint64_t rng;
     /* rank 0's door */
     struct serve_asks *asks;
     int64_t now_us;
     int order[N_ALL], n_asked;
     size_t n_put[N_ALL]; /* bytes that were delivered of each request */
-    struct told_answer told[N_ALL];
+    struct told_answer told[N_TOLD];
     struct serve_result out;
 };
 
@@ -111,9 +128,9 @@ static int fill(struct model *m, struct err *e)
 /* ---- the door -------------------------------------------------------------------------------- */
 
 /* Writes the body of a request. Requests that are dropped ask for as much as the job allows. */
-static void body_of(int i, char out[512])
+static void body_of(const struct job *j, int i, char out[512])
 {
-    if (i < N_ASKED)
+    if (i < j->n)
         snprintf(out, 512, "{\"model\":\"any\",%s%s}", asked[i].members,
                  asked[i].stream ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}"
                                  : "");
@@ -126,11 +143,12 @@ static void body_of(int i, char out[512])
 static void deliver(struct job *j, int i)
 {
     char body[512];
-    body_of(i, body);
+    body_of(j, i, body);
     const size_t size = strlen(body), left = size - j->n_put[i];
     const size_t n = draw(j, 2) ? left : draw(j, (uint32_t)left + 1);
     struct rank_ask a = {.id = (uint64_t)i,
-                         .adapter_named = i < N_ASKED ? asked[i].adapter : ADAPTER_BASE,
+                         .endpoint = i < j->n && asked[i].chat ? SERVE_CHAT : SERVE_COMPLETIONS,
+                         .adapter_named = i < j->n ? asked[i].adapter : ADAPTER_BASE,
                          .size = (int32_t)n,
                          .flags = n == left ? RANK_ASK_LAST : 0,
                          .model = "job"};
@@ -144,7 +162,7 @@ static bool act(struct job *j)
 {
     const int at = j->n_asked < N_ALL ? j->n_asked : N_ALL - 1,
               i = j->order[draw(j, (uint32_t)at + 1)];
-    if (i >= N_ASKED && j->n_put[i] && !j->told[i].dropped && !j->told[i].closed && !draw(j, 3)) {
+    if (i >= j->n && j->n_put[i] && !j->told[i].dropped && !j->told[i].closed && !draw(j, 3)) {
         serve_asks_drop(j->asks, (uint64_t)i);
         j->told[i].dropped = true;
     } else if (j->n_put[i] != SIZE_MAX && !j->told[i].dropped) {
@@ -169,10 +187,10 @@ static int receive(void *arg, int wait_ms, bool room, struct err *e)
 static int answer(void *arg, const struct rank_answer *a, const char *bytes, struct err *e)
 {
     struct job *j = arg;
-    struct told_answer *t = &j->told[a->id < N_ALL ? a->id : 0];
+    struct told_answer *t = &j->told[a->id < N_TOLD ? a->id : 0];
     (void)e;
     if (!draw(j, 3)) return 0; /* there is no room */
-    CHECK(a->id < N_ALL && !t->closed && !t->dropped && a->size <= RANK_PIECE_SIZE);
+    CHECK(a->id < N_TOLD && !t->closed && !t->dropped && a->size <= RANK_PIECE_SIZE);
     CHECK(!t->n_pieces++ == (a->status != 0));
     if (a->status) t->status = a->status;
     if (a->flags & RANK_ANSWER_STREAM) t->stream = true;
@@ -198,6 +216,83 @@ static int64_t now_us(void *arg)
     return ((struct job *)arg)->now_us;
 }
 
+/* ---- cases of errors ------------------------------------------------------------------------- */
+
+/* clang-format off */
+static const struct {
+    uint32_t endpoint;
+    int32_t adapter;
+    const char *body;
+    int status;
+    const char *says; /* a part of the answer */
+} cases[] = {
+    {SERVE_COMPLETIONS, -1, "", 400, "\"param\":\"body\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\"", 400, "the body cannot be read"},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\"} x", 400, "the body cannot be read"},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"tempersture\":1}", 400, "\"param\":\"tempersture\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"0123456789012345678901234567890123456789012345678901234567890123\"}", 400,
+     "\"code\":\"context_length_exceeded\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"max_tokens\":21}", 400, "\"param\":\"max_tokens\",\"code\":\"too_large\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"stream\":1}", 400, "stream must be true or false"},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"stream\":true,\"echo\":true}", 400, "\"param\":\"echo\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"stream_options\":{\"include_usage\":true}}", 400, "\"param\":\"stream_options\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"a\",\"b\"]}", 400, "\"param\":\"prompt\""},
+    {SERVE_CHAT, -1, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 400, "\"param\":\"messages\""},
+    {SERVE_COMPLETIONS, 2, "{\"prompt\":\"a\"}", 404, "\"param\":\"model\""},
+    {SERVE_TOKENIZE, -1, "{\"model\":\"m\",\"prompt\":\"a\\u00e9\"}", 200, "{\"count\":3,\"max_model_len\":64,\"tokens\":[97,195,169]}"},
+    {SERVE_TOKENIZE, -1, "{\"text\":\"a\"}", 400, "\"type\":\"invalid_request_error\""},
+    {SERVE_TOKENIZE, -1, "{}", 400, "prompt is missing"},
+    {SERVE_DETOKENIZE, -1, "{\"tokens\":[97,195,169,195]}", 200, "{\"prompt\":\"a\xc3\xa9\xef\xbf\xbd\"}"},
+    {SERVE_DETOKENIZE, -1, "{\"tokens\":[260]}", 400, "\"param\":\"tokens\""},
+    /* the last place of the sequence is free; serve.queue 0 leaves no place for a fourth request */
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"012345678901234567890123456789012345678901234567890123456789012\",\"ignore_eos\":true}", 200,
+     "\"completion_tokens\":1,"},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"one\"],\"max_tokens\":1,\"ignore_eos\":true}", 200, "\"prompt_tokens\":3,"},
+    {SERVE_COMPLETIONS, 1, "{\"prompt\":[[1,2]],\"max_tokens\":1,\"ignore_eos\":true}", 200, "\"prompt_tokens\":2,"},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\"}", 429, "\"code\":\"queue_full\""},
+};
+/* clang-format on */
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+static void ask(struct job *j, uint64_t id, uint32_t endpoint, int32_t adapter, const char *text)
+{
+    const struct rank_ask a = {.id = id,
+                               .endpoint = endpoint,
+                               .flags = RANK_ASK_LAST,
+                               .adapter_named = adapter,
+                               .size = (int32_t)strlen(text),
+                               .model = "job"};
+    serve_asks_take(j->asks, &a, text);
+}
+
+/* Delivers all requests at once. */
+static int receive_cases(void *arg, int wait_ms, bool room, struct err *e)
+{
+    struct job *j = arg;
+    (void)wait_ms, (void)room, (void)e;
+    if (j->drains && !j->n_asked++)
+        for (uint64_t i = 0; i < 3; i++)
+            ask(j, i, SERVE_COMPLETIONS, -1,
+                i ? "{\"prompt\":\"a\",\"ignore_eos\":true}"
+                  : "{\"prompt\":\"a\",\"ignore_eos\":true,\"stream\":true}");
+    if (j->drains && j->told[0].n_pieces && !j->told[3].status)
+        ask(j, 3, SERVE_COMPLETIONS, -1, "{\"prompt\":\"late\"}");
+    for (int i = 0; !j->drains && !j->n_asked && i < N_CASES; i++)
+        ask(j, (uint64_t)i, cases[i].endpoint, cases[i].adapter, cases[i].body);
+    j->n_asked++;
+    return 0;
+}
+
+/* A job that drains does so when the first part of a stream was sent. */
+static bool draining_cases(void *arg)
+{
+    const struct job *j = arg;
+    if (j->drains) return j->told[0].n_pieces;
+    for (int i = 0; i < N_CASES; i++)
+        if (!j->told[i].closed) return false;
+    return true;
+}
+
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
 static bool never(void *arg)
@@ -209,11 +304,25 @@ static bool never(void *arg)
 static int serve(struct job *j, const struct infer *in, int rank, struct err *e)
 {
     struct serve_result out = {0};
-    const struct serve_door door = {j->asks, receive, answer, is_draining, now_us, j};
+    const struct serve_door door = {j->asks, j->cases ? receive_cases : receive,
+                                    answer,  j->cases ? draining_cases : is_draining,
+                                    now_us,  j};
     const int rc = serve_run(in, rank ? NULL : &door, &out, e);
     CHECK(rc || out.ledger_equal);
     if (!rank) j->out = out;
     return rc;
+}
+
+/* Opens the tokenizer and the template of the last model. Each rank has its own. */
+static int open_text(const struct job *j, struct tokenizer **t, struct chat_model *chat,
+                     struct infer *in, struct err *e)
+{
+    if (!j->own) return 0;
+    if (!(*t = tokenizer_open_text(tokenizer_json, json_size, e))) return -1;
+    in->tokenizer = *t;
+    in->chat.model = chat;
+    if (text_add(&chat->source, TEMPLATE, sizeof TEMPLATE - 1) < 0) return buffer_full(e);
+    return chat_model_compile(chat, e);
 }
 
 static void body(struct ranks *g, int rank, void *arg)
@@ -223,6 +332,8 @@ static void body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct infer_text out = {0};
     struct told told;
+    struct tokenizer *tokenizer = NULL;
+    struct chat_model chat = {0};
     int rc = tiny_open(t, &j->spec, g, rank, &e);
     told_open(&told);
     struct infer in = {.model = &t->model,
@@ -230,6 +341,7 @@ static void body(struct ranks *g, int rank, void *arg)
                        .job_dir = j->dir,
                        .stopped = never,
                        .progress = &told.p};
+    if (!rc) rc = open_text(j, &tokenizer, &chat, &in, &e);
     if (!rc) rc = fill(&t->model, &e);
     if (!rc) rc = j->serves ? serve(j, &in, rank, &e) : infer_generate(&in, &j->p, &out, &e);
     if (rc) ranks_fail(g, rank, &e);
@@ -239,6 +351,8 @@ static void body(struct ranks *g, int rank, void *arg)
               "held %lld, planned %lld", (long long)t->model.placed_size,
               (long long)(t->plan.arena_size + t->plan.segment_size));
     infer_text_fini(&out);
+    chat_model_close(&chat);
+    tokenizer_destroy(tokenizer);
     tiny_close(t);
     free(t);
 }
@@ -251,7 +365,7 @@ static void set_shape(struct model_shape *m, const struct model_shape *x)
     m->n_heads = 4;
     m->head_dim = 8;
     m->ffn_width = 64;
-    m->vocab = 260;
+    if (!m->vocab) m->vocab = 260;
     m->norm_eps = 1e-5;
     m->rope_theta = 10000;
     m->max_pos = 4096;
@@ -261,11 +375,13 @@ static void job_of(struct job *j, const struct model_shape *x, int P, bool serve
 {
     char path[128];
     struct job_spec *s = &j->spec;
-    *j = (struct job){.serves = serves};
+    *j = (struct job){.serves = serves, .now_us = 1};
     spec_defaults(s);
     shape_defaults(&s->model.shape);
     s->kind = serves ? JOB_SERVE : JOB_GENERATE;
     set_shape(&s->model.shape, x);
+    j->own = x->tokenizer == TOKENIZER_OWN;
+    j->n = j->own ? N_ASKED : N_ASKED - N_CHATS;
     s->seed = 3;
     s->resources.ranks = P;
     s->data.seq_len = 64;
@@ -322,10 +438,11 @@ static void put_batch(void)
     for (int i = 0; i < N_ASKED; i++) {
         const int k = asked[i].adapter;
         at += sprintf(at,
-                      "{\"custom_id\":\"%d\",\"method\":\"POST\",\"url\":\"/v1/completions\","
+                      "{\"custom_id\":\"%d\",\"method\":\"POST\",\"url\":\"/v1/%scompletions\","
                       "\"body\":{%s%s%s%s}}\n",
-                      i, asked[i].members, k < 0 ? "" : ",\"model\":\"",
-                      k < 0 ? "" : adapters[k].name, k < 0 ? "" : "\"");
+                      i, asked[i].chat ? "chat/" : "", asked[i].members,
+                      k < 0 ? "" : ",\"model\":\"", k < 0 ? "" : adapters[k].name,
+                      k < 0 ? "" : "\"");
     }
     snprintf(path, sizeof path, "%s/batch.jsonl", scratch);
     CHECK_MSG(!file_write(path, text, (size_t)(at - text), &e), "%s", e.text);
@@ -350,44 +467,10 @@ static void run_batch(const struct model_shape *x, int P)
     free(text);
 }
 
-/* Appends the value of a member, a text or the inside of a list, to out. */
-static void add_member(char *out, const char *text, const char *name, char close)
-{
-    const char *at = strstr(text, name);
-    if (!at) return;
-    at += strlen(name);
-    const char *to = at;
-    while (*to && *to != close) to += to[0] == '\\' && to[1] ? 2 : 1;
-    strncat(out, *out && close == ']' && to > at ? "," : "", 1);
-    strncat(out, at, (size_t)(to - at));
-}
-
-/* Joins the members of one continuation. */
-struct joined {
-    char text[1024], logprobs[4096], offsets[1024], finish[64];
-};
-
-static void join(struct joined *s, const char *choice)
-{
-    add_member(s->text, choice, "\"text\":\"", '"');
-    add_member(s->logprobs, choice, "\"token_logprobs\":[", ']');
-    add_member(s->offsets, choice, "\"text_offset\":[", ']');
-    add_member(s->finish, choice, "\"finish_reason\":\"", '"');
-}
-
-/* Returns the part of the text that has continuation `index`. */
-static const char *choice_at(const char *text, int index)
-{
-    char name[32];
-    snprintf(name, sizeof name, "{\"index\":%d,", index);
-    const char *at = text ? strstr(text, name) : NULL;
-    return at ? at : "";
-}
-
 /* Compares the joined parts of a stream with the whole answer. */
 static void compare_stream(const struct told_answer *t, const char *want, const char *name)
 {
-    static struct joined is[3], whole[3];
+    static struct served is[3], whole[3];
     char *rest = NULL, *copy = strdup(t->text ? t->text : ""), *line;
     int n_done = 0, n_usage = 0;
     memset(is, 0, sizeof is);
@@ -398,13 +481,13 @@ static void compare_stream(const struct told_answer *t, const char *want, const 
         n_done += !strcmp(line, "data: [DONE]");
         n_usage += strstr(line, "\"choices\":[],\"usage\":{") != NULL;
         for (int i = 0; i < 3; i++)
-            if (*choice_at(line, i)) join(&is[i], line);
+            if (*served_choice(line, i)) served_join(&is[i], line);
     }
     CHECK_MSG(n_done == 1 && n_usage == 1, "%s: %s", name, t->text);
     for (int i = 0; i < 3; i++) {
-        char *one = strdup(choice_at(want, i)), *next = strstr(one + 1, "{\"index\":");
+        char *one = strdup(served_choice(want, i)), *next = strstr(one + 1, "{\"index\":");
         if (*one && next) *next = 0;
-        if (*one) join(&whole[i], one);
+        if (*one) served_join(&whole[i], one);
         CHECK_MSG(!memcmp(&is[i], &whole[i], sizeof *is), "%s, %d: %s %s %s %s, want %s %s %s %s",
                   name, i, is[i].text, is[i].logprobs, is[i].offsets, is[i].finish, whole[i].text,
                   whole[i].logprobs, whole[i].offsets, whole[i].finish);
@@ -417,7 +500,7 @@ static void compare_stream(const struct told_answer *t, const char *want, const 
 
 static void compare(struct job *j, const char *name)
 {
-    for (int i = 0; i < N_ASKED; i++) {
+    for (int i = 0; i < j->n; i++) {
         const struct told_answer *t = &j->told[i];
         CHECK_MSG(t->closed && t->status == 200 && t->stream == asked[i].stream, "%s: %d of %d",
                   name, t->status, i);
@@ -453,11 +536,16 @@ static void run_serve(struct job *j, const struct model_shape *x, int P, uint64_
     if (!j->drains) CHECK_MSG(j->out.n_passes > 3, "%lld passes", (long long)j->out.n_passes);
 }
 
+static void free_told(struct job *j)
+{
+    for (int i = 0; i < N_TOLD; i++) free(j->told[i].text);
+}
+
 static void test_bits(void)
 {
     static struct job j;
     char name[64];
-    for (int m = 0; m < 2; m++)
+    for (int m = 0; m < N_SHAPES; m++)
         for (int P = 1; P <= 2; P++) {
             run_batch(&shapes[m], P);
             for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -465,10 +553,50 @@ static void test_bits(void)
                 snprintf(name, sizeof name, "model %d, P %d, seed %d", m, P, (int)seed);
                 run_serve(&j, &shapes[m], P, seed);
                 compare(&j, name);
-                for (int i = 0; i < N_ALL; i++) free(j.told[i].text);
+                free_told(&j);
             }
             for (int i = 0; i < N_ASKED; i++) free(wanted[i]), wanted[i] = NULL;
         }
+}
+
+static void run_cases(struct job *j, bool drains)
+{
+    job_of(j, &shapes[0], 1, true);
+    j->cases = true;
+    j->drains = drains;
+    j->spec.serve.queue = 0;
+    j->spec.serve.drain_s = 0;
+    j->asks = serve_asks_create();
+    run(j);
+    serve_asks_destroy(j->asks);
+}
+
+static void test_cases(void)
+{
+    static struct job j;
+    run_cases(&j, false);
+    for (int i = 0; i < N_CASES; i++) {
+        const struct told_answer *t = &j.told[i];
+        CHECK_MSG(t->status == cases[i].status && t->text && strstr(t->text, cases[i].says),
+                  "case %d: %d %s", i, t->status, t->text);
+    }
+    CHECK(j.out.n_requests == 5 && j.out.n_refused == N_CASES - 5);
+    free_told(&j);
+}
+
+/* Checks a job that may not take any time to drain: open requests end with an error. */
+static void test_drain(void)
+{
+    static struct job j;
+    run_cases(&j, true);
+    const struct told_answer *t = j.told;
+    CHECK_MSG(t[0].status == 200 && t[0].closed && strstr(t[0].text, "\ndata: {\"error\":"), "%s",
+              t[0].text);
+    for (int i = 1; i < 4; i++)
+        CHECK_MSG(t[i].status == 503 && t[i].closed && !strncmp(t[i].text, "{\"error\":", 9),
+                  "%d: %s", i, t[i].text);
+    CHECK(j.out.n_requests == 0 && j.out.n_refused == 4);
+    free_told(&j);
 }
 
 int main(void)
@@ -478,8 +606,13 @@ int main(void)
     snprintf(scratch, sizeof scratch, "/tmp/test_serve.XXXXXX");
     CHECK(mkdtemp(scratch));
     put_batch();
-    RUN(test_bits);
     struct err e = {0};
+    tokenizer_json = file_read("tests/golden/tokenizers/llama2.json", 1 << 20, &json_size, &e);
+    CHECK_MSG(tokenizer_json, "%s", e.text);
+    RUN(test_bits);
+    RUN(test_cases);
+    RUN(test_drain);
+    free(tokenizer_json);
     CHECK(!file_remove(scratch, &e));
     return test_done("serve");
 }

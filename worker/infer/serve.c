@@ -97,8 +97,10 @@ static int take_request(struct server *s, const struct serve_begin *b, struct er
     rc = share(s, body.data, b->size, e) ||
          serve_read_body(s->in, r, &b->call, body.data, b->size, e);
     text_fini(&body);
-    if (!rc && r->refused.code != ERR_NONE) *e = r->refused, rc = -1;
-    return rc;
+    if (rc || r->refused.code == ERR_NONE) return rc;
+    /* the reason may have a part of the request, which errors of jobs must not have */
+    return err_set(e, ERR_INTERNAL, "rank %d refuses a request that rank 0 has taken",
+                   s->in->model->sp.shard.r);
 }
 
 static int begin(struct server *s, const struct serve_begin *b, struct err *e)

@@ -85,8 +85,8 @@ void serve_asks_free_body(struct serve_asks *s, struct serve_request *q);
 int serve_asks_put(struct serve_request *q, const char *bytes, int64_t n);
 /* Ends the answer of a request with an error in the form of the API. */
 void serve_asks_refuse(struct serve_request *q, int status, const char *code, const struct err *e);
-/* Sends the answers that there are, as far as there is room, and frees the requests whose answers are
- * sent. Sets *more if bytes are left. */
+/* Sends the answers that there are, as far as there is room, and frees the requests whose answers
+ * are sent. Sets *more if bytes are left. */
 int serve_asks_send(struct serve_asks *s, const struct serve_door *door, bool *more, struct err *e);
 
 #endif
