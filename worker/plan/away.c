@@ -1,5 +1,7 @@
 /* away.c: places the gradients and the state of an offloaded optimizer in the store, and counts the
  * bytes that a step copies. */
+#include "worker/plan/away.h"
+
 #include "api/core/mem.h"
 #include "worker/plan/plan.h"
 

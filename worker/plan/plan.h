@@ -26,6 +26,7 @@
 #include "api/core/model_shape.h"
 #include "api/core/rank.h"
 #include "worker/family/family.h"
+#include "worker/plan/away.h"
 #include "worker/plan/axes.h"
 #include "worker/plan/counts.h"
 #include "worker/plan/param.h"
@@ -220,52 +221,6 @@ static inline void *plan_on_host(const struct plan_item *it, void *arena, void *
     if (it->mirrored) return (char *)host + it->mirror;
     return (char *)(it->in_host ? host : arena) + it->offset;
 }
-
-/* The arrays of a training that the store has if the optimizer is offloaded. Each has n_shard
- * elements of fp32. AWAY_GRAD has n_trained elements if plan_adds_here() is true, and it does not
- * exist if plan.fused is set. */
-enum away_array { AWAY_MASTER, AWAY_M, AWAY_V, AWAY_EMA, AWAY_GRAD, AWAY_N };
-
-/* Numbers of bytes that are copied to the store and back from it. */
-struct offload_count {
-    int64_t bytes_out, bytes_in;
-};
-
-/* The data that layers keep for the backward pass in a store outside the device's memory. The
- * store is the host's part. If the device has no memory of its own, the store is a file. Streams 0
- * .. L-1 use n_ring buffers cyclically: stream b is in buffer b modulo n_ring. The records of
- * layers use two buffers cyclically. So when the backward pass begins, the last streams and
- * records are still in their buffers, and these are never copied. Every earlier stream and record
- * is copied out once and copied back once in a pass. The store has first the streams and then the
- * records, both in the order of layers.
- *
- * If there are several stages, each stage numbers its own layers and streams: its first layer is 1
- * and reads stream 0. Each sequence between its forward and its backward pass has its own buffers
- * and its own part of the store. */
-struct offload_plan {
-    bool on; /* the data of layers are offloaded */
-    /* numbers of buffers on the device for streams and for records; stream L has an additional
-     * buffer */
-    int n_ring, n_records;
-    /* streams 0 .. n_out-1 and the records of layers 1 .. n_records_out are copied */
-    int n_out, n_records_out;
-    /* bytes of one sequence's part of the store; there are `slots` parts */
-    int64_t slot_size;
-    int64_t record_stride; /* bytes of a record's buffer */
-    int64_t row_size;      /* bytes of one row of a stream */
-    int64_t records_size;  /* bytes of the records that are copied */
-    /* size: bytes of the store; disk_size: bytes of the file, a multiple of PLAN_PAGE, if the
-     * store is a file */
-    int64_t size, disk_size;
-    /* The gradients and the state of the optimizer are in the store, after the activations
-     * (plan_place_away). Gradients are then summed by bucket, and the device has two windows of
-     * `piece` elements of each array (PLAN_UPDATE), through which a bucket is updated: a piece
-     * arrives in one of them while the piece before it is updated and leaves. */
-    bool optimizer;
-    int64_t piece;
-    /* offset in the store, in bytes, of each array of enum away_array; -1 if there is none */
-    int64_t away_at[AWAY_N];
-};
 
 struct plan {
     struct plan_item item[PLAN_ID_N];
@@ -502,15 +457,6 @@ static inline enum offload_id plan_offload_id(const struct plan *p)
     if (p->offload.optimizer) return p->offload.on ? OFFLOAD_ALL : OFFLOAD_OPTIMIZER;
     return p->offload.on ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE;
 }
-/* Places the arrays of an offloaded optimizer in the store, from byte `at` on. Returns the end of
- * the last one, or -1 if it would be at 2^62 or more. */
-int64_t plan_place_away(struct plan *p, int64_t at);
-/* Returns the elements of the windows on the device, PLAN_UPDATE: two for each array that the store
- * has, of offload.piece elements each. Sets offload.piece. */
-int64_t plan_away_window(struct plan *p);
-/* Returns the bytes that rank `rank` copies for its gradients and its optimizer in a step. If
- * `updates` is false, the step is skipped, and moments and weights are not copied. */
-struct offload_count plan_away_moves(const struct plan *p, int rank, bool updates);
 /* Tells whether the backward pass of section `in` reads weights, so that zero 3 has to fetch its
  * bucket again. The backward pass of an embedding alone reads no weights. */
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
