@@ -3,16 +3,12 @@
  * should send. */
 #include "worker/infer/infer.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/job_paths.h"
 #include "worker/comm/ledger.h"
 #include "worker/family/family.h"
 #include "worker/hf/tokenizer.h"
-#include "worker/model/finite.h"
 
 /* ---- shared ---------------------------------------------------------------------------------- */
 
@@ -53,12 +49,9 @@ int infer_agree(const struct infer *in, bool *ok, struct err *e)
 
 void infer_name_adapter(const struct infer *in, struct err *e)
 {
-    static const char list[] = FINITE_ADAPTERS;
     char field[JOB_ADAPTER_FIELD];
-    if (strncmp(e->field, list, sizeof list - 1)) return;
-    const int i = atoi(e->field + sizeof list - 1);
-    err_prefix(e, "%s", job_adapter_field(in->spec, i, field));
-    snprintf(e->field, sizeof e->field, "%s", field);
+    const int i = in->model->bad_adapter;
+    if (i >= 0) err_about(e, job_adapter_field(in->spec, i, field));
 }
 
 void infer_at(const struct infer *in, int64_t step)

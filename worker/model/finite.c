@@ -239,10 +239,9 @@ static int blame_weights(struct model *m, int64_t found, struct err *e, const ch
                          "%s is NaN or infinity, since a block of tensor %s%s has a scale or a "
                          "smallest value past fp16's 65504: set model.weights to \"model\"",
                          what, p.name, where);
-    char field[32] = "model.path";
-    if (p.adapter) snprintf(field, sizeof field, "model.adapter");
-    if (p.adapter && m->shape.adapters.n)
-        snprintf(field, sizeof field, FINITE_ADAPTERS "%d", p.of_adapter);
+    const bool listed = p.adapter && m->shape.adapters.n;
+    const char *field = listed ? "model.adapters" : p.adapter ? "model.adapter" : "model.path";
+    if (listed) m->bad_adapter = p.of_adapter;
     const char *whose = p.adapter ? "adapter" : p.saved ? "weights or the adapter" : "weights";
     return err_field(e, ERR_CORRUPT, field,
                      "%s is NaN or infinity, since tensor %s of the %s holds one%s%s: replace "

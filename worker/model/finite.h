@@ -18,11 +18,11 @@ struct finite_again {
 /* Fails with the name of the result and the place of its first NaN or infinity. The error is
  * ERR_CORRUPT. Its field is model.weights if the scale of a block does not fit in fp16,
  * precision.params if finite weights make values beyond the range of half floats, model.adapter if
- * a tensor of the adapter is at fault, FINITE_ADAPTERS with the index of the adapter if it is one
- * of several, and model.path otherwise. If x is NULL, searches only the weights. Returns -1.
- * Collective over the ranks that hold a sequence, in all stages. With zero 3, collective over all
- * ranks, because all of them fetch weights. */
-#define FINITE_ADAPTERS "model.adapters."
+ * a tensor of the adapter is at fault, model.adapters if the adapter is one of several, and
+ * model.path otherwise. m->bad_adapter becomes the index of an adapter of several that is at fault.
+ * If x is NULL, searches only the weights. Returns -1. Collective over the ranks that hold a
+ * sequence, in all stages. With zero 3, collective over all ranks, because all of them fetch
+ * weights. */
 int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Fails as finite_blame does. model_forward must have computed the result from m's own batch. */

@@ -97,6 +97,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     m->arena = o->arena;
     m->host = o->host;
     m->offload = o->offload;
+    m->bad_adapter = -1;
     m->dtype = dtype_of_precision(o->plan->precision);
     if (model_open_views(m, o, e)) return -1;
     m->sp.ops = sp_find(o->plan->strategy, o->plan->form);

@@ -102,6 +102,7 @@ struct model {
     int tensor_rank;         /* index among the ranks that share every layer */
     int32_t *route_room;     /* PLAN_ROUTES; NULL if the plan does not have it */
     struct routing *routing; /* borrowed while a proof runs; NULL if no choices are kept */
+    int bad_adapter; /* index of the adapter, of several, that finite_blame has blamed; else -1 */
     /* `group` has the ranks of a training that share one set of shards (worker/plan/zero.h);
      * `place` is this rank's index in `group`. `owners` has, from every group, the rank that owns
      * the same shard as this rank. Each pointer is NULL if its set has only one rank. */
