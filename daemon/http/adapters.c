@@ -40,8 +40,9 @@ static void refuse(struct adapters *a, const struct err *why)
     char name[JOB_ADAPTER_FIELD];
     const char *field = field_of(a, name);
     const bool of_node = e.code == ERR_INTERNAL || e.code == ERR_PEER || e.code == ERR_TIMEOUT;
-    if (a->at >= 0) err_prefix(&e, "%s", field);
-    if ((!*e.field && !of_node) || (a->at >= 0 && !strcmp(e.field, "model.adapter")))
+    if (!of_node && a->at >= 0)
+        adapter_facts_listed(field, &e);
+    else if (!of_node && !*e.field)
         snprintf(e.field, sizeof e.field, "%s", field);
     if (a->elsewhere && a->at < 0) {
         const size_t n = strlen(e.text);

@@ -564,6 +564,26 @@ static void test_changed(void)
     CHECK_STR(e.text, "model.adapters.x: /a: it is damaged: fetch it again");
 }
 
+/* Checks that errors about one of several adapters name it where others name model.adapter. */
+static void test_listed(void)
+{
+    static const char *const rows[][2] = {
+        {"/a is of a model: leave model.adapter out", "F: /a is of a model: leave F out"},
+        {"model.adapter has rank 0, model.adapters 2", "F has rank 0, model.adapters 2"},
+        {"leave model.adapter", "F: leave F"},
+        {"F: model.adapter, odd", "F: F, odd"},
+        {"it is odd", "F: it is odd"},
+        {"", "F: "}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err e = {0};
+        err_field(&e, ERR_CORRUPT, "model.adapter", "%s", rows[i][0]);
+        adapter_facts_listed("F", &e);
+        CHECK(e.code == ERR_CORRUPT);
+        CHECK_STR(e.field, "F");
+        CHECK_STR(e.text, rows[i][1]);
+    }
+}
+
 int main(void)
 {
     RUN(test_families);
@@ -579,5 +599,6 @@ int main(void)
     RUN(test_whole_dropout);
     RUN(test_blamed);
     RUN(test_changed);
+    RUN(test_listed);
     return test_done("adapter_facts");
 }

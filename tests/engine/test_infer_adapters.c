@@ -366,7 +366,7 @@ static void test_plan(void)
 static const struct {
     const char *field, *says;
     int32_t kind, format;
-    const char *name, *facts, *adapter, *load, *target, *saved;
+    const char *name, *facts, *adapter, *load, *target, *saved, *job, *path;
     int rank;
 } refusals[] = {
     {"model.adapters", "belongs to a generate or serve job, and a score job has one adapter", JOB_SCORE},
@@ -376,13 +376,15 @@ static const struct {
     {"model.adapters", "name 2 has the byte 0x2f", .name = "a/b"},
     {"model.adapters", "has the name wide twice: rename one", .name = "wide"},
     {"model.adapters", "a name of 65 bytes", .name = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},
+    {"model.adapters.a.b-1", "model.adapters.a.b-1 has the name of the job, by which requests", .job = "a.b-1"},
+    {"model.adapters.wide", "model.adapters.wide has the text of model.path, by which", .path = "wide"},
     {"model.adapters.a.b-1", "model.adapters.a.b-1: it has whole modules (modules_to_save), here lm_head",
      .facts = "{\"rank\":3,\"alpha\":6,\"rslora\":false,\"dropout\":0,\"layers\":2,\"targets\":[\"mlp\"],\"modules_to_save\":[\"lm_head\"]}"},
     {"model.adapters.a.b-1", "names no product of the model's layers",
      .facts = "{\"rank\":3,\"alpha\":6,\"rslora\":false,\"dropout\":0,\"layers\":2,\"targets\":[\"c_attn\"]}"},
-    {"model.adapters.a.b-1", "adapter of layer 2, counted from 0, and the model has 2",
+    {"model.adapters.a.b-1", "model.adapters.a.b-1 has an adapter of layer 2, counted from 0, and the model has 2",
      .facts = "{\"rank\":3,\"alpha\":6,\"rslora\":false,\"dropout\":0,\"layers\":3,\"targets\":[\"mlp\"]}"},
-    {"model.adapters.a.b-1", "rank 5000",
+    {"model.adapters.a.b-1", "model.adapters.a.b-1 has rank 5000",
      .facts = "{\"rank\":5000,\"alpha\":6,\"rslora\":false,\"dropout\":0,\"layers\":2,\"targets\":[\"mlp\"]}"},
     {"model.adapters.a.b-1", "description of an adapter is none", .facts = "{\"rank\":1}"},
     {"context.load", "a context is of one adapter", .load = "/c"},
@@ -401,6 +403,8 @@ static void test_refused(void)
         if (refusals[i].kind) s->kind = refusals[i].kind;
         if (refusals[i].format) s->input.source.format = refusals[i].format;
         if (refusals[i].name) s->model.adapters[1].name = tiny_text(s, refusals[i].name);
+        if (refusals[i].job) s->name = tiny_text(s, refusals[i].job);
+        if (refusals[i].path) s->model.path = tiny_text(s, refusals[i].path);
         if (refusals[i].facts) s->model.adapters[1].facts = tiny_text(s, refusals[i].facts);
         if (refusals[i].adapter) s->model.adapter = tiny_text(s, refusals[i].adapter);
         if (refusals[i].load) s->context.load = tiny_text(s, refusals[i].load);

@@ -8,6 +8,7 @@
 #include "api/core/jwrite.h"
 #include "api/core/room.h"
 #include "worker/plan/check.h"
+#include "worker/plan/sentence.h"
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -225,11 +226,28 @@ void adapter_facts_blame(const struct job_spec *s, const struct adapter_facts *f
     }
 }
 
+void adapter_facts_listed(const char *field, struct err *e)
+{
+    static const char one[] = "model.adapter";
+    char text[sizeof e->text];
+    struct sentence w = sentence_in(text, sizeof text);
+    const char *from = e->text, *at = from;
+    while ((at = strstr(at, one))) {
+        at += sizeof one - 1;
+        if (*at == 's') continue;
+        sentence_add(&w, "%.*s%s", (int)(at - from) - (int)sizeof one + 1, from, field);
+        from = at;
+    }
+    sentence_add(&w, "%s", from);
+    memcpy(e->text, text, sizeof text);
+    err_about(e, field);
+}
+
 void adapter_facts_changed(const char *field, struct err *e)
 {
     if (!strncmp(e->field, "adapter.", 8))
         set_fix(e, "the directory has changed since the job was submitted: submit the job again");
-    err_about(e, field);
+    adapter_facts_listed(field, e);
 }
 
 static int refuse_list(const char *field, const char *things, const char *names, struct err *e)

@@ -50,6 +50,10 @@ int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f,
 int adapter_facts_check_layers(const struct job_spec *s, const struct adapter_facts *f,
                                struct err *e);
 
+/* Changes an error about the adapter of a job into one about `field`, an adapter of model.adapters:
+ * where the sentence names model.adapter, it names `field` then, and it begins with `field`. */
+void adapter_facts_listed(const char *field, struct err *e);
+
 /* Changes an error about an adapter of model.adapters that a rank has found while it loads the
  * adapter: `field` names it, and the error becomes one about `field`. If the error is about a field
  * of adapter.*, which such a job does not have, its fix becomes to submit the job again. */

@@ -39,6 +39,20 @@ static int check_name(const struct job_spec *s, int i, struct err *e)
     return 0;
 }
 
+/* Refuses an adapter with a name by which requests choose the model without an adapter. */
+static int check_choice(const struct job_spec *s, int i, struct err *e)
+{
+    char field[JOB_ADAPTER_FIELD];
+    const bool job = !strcmp(spec_text(s, s->name), name_at(s, i));
+    if (!job && strcmp(spec_text(s, s->model.path), name_at(s, i))) return 0;
+    job_adapter_field(s, i, field);
+    return err_field(e, ERR_INVALID, field,
+                     "%s has the %s, by which requests choose the model without an adapter: "
+                     "rename it%s",
+                     field, job ? "name of the job" : "text of model.path",
+                     job ? ", or change name" : "");
+}
+
 /* Checks the names and paths of the list, and counts them. */
 static int check_list(const struct job_spec *s, int *n, struct err *e)
 {
@@ -49,7 +63,7 @@ static int check_list(const struct job_spec *s, int *n, struct err *e)
             return err_field(e, ERR_INVALID, list, "%s has an adapter without a name: name it",
                              list);
     for (int i = 0; i < *n; i++) {
-        if (check_name(s, i, e)) return -1;
+        if (check_name(s, i, e) || check_choice(s, i, e)) return -1;
         job_adapter_field(s, i, field);
         if (!s->model.adapters[i].path)
             return err_field(e, ERR_INVALID, field, "%s is empty: give the path of an adapter",
@@ -122,21 +136,9 @@ int adapter_list_check(const struct job_spec *s, struct err *e)
 
 /* ---- the adapters of the shape --------------------------------------------------------------- */
 
-/* Checks adapter i as the model.adapter of the job `own`, a copy of s, and finds its products. */
-static int find_one(const struct job_spec *s, int i, struct job_spec *own,
-                    struct adapter_facts *facts, struct err *e)
+/* Finds the products of the adapter of the job `own`. */
+static int find_products(struct job_spec *own, const struct adapter_facts *facts, struct err *e)
 {
-    const char *text = spec_text(s, s->model.adapters[i].facts);
-    *own = *s;
-    memset(own->model.adapters, 0, sizeof own->model.adapters);
-    memset(&own->adapter, 0, sizeof own->adapter); /* a stored spec says the default type */
-    own->model.adapter = s->model.adapters[i].path;
-    if (adapter_facts_read(text, strlen(text), facts, e)) return -1;
-    if (facts->n_saved)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "it has whole modules (modules_to_save), here %s, and one of several "
-                       "adapters has none: name it alone in model.adapter",
-                       facts->saved[0]);
     if (adapter_facts_fill(own, facts, e)) return -1;
     if (rules_adapter(own, e)) {
         if (!strcmp(e->field, "adapter.type"))
@@ -148,6 +150,29 @@ static int find_one(const struct job_spec *s, int i, struct job_spec *own,
         return -1;
     }
     return rules_known(own) ? adapter_facts_check_layers(own, facts, e) : 0;
+}
+
+/* Checks adapter i as the model.adapter of the job `own`, a copy of s, and finds its products. */
+static int find_one(const struct job_spec *s, int i, struct job_spec *own,
+                    struct adapter_facts *facts, struct err *e)
+{
+    const char *text = spec_text(s, s->model.adapters[i].facts);
+    char field[JOB_ADAPTER_FIELD];
+    *own = *s;
+    memset(own->model.adapters, 0, sizeof own->model.adapters);
+    memset(&own->adapter, 0, sizeof own->adapter); /* a stored spec says the default type */
+    own->model.adapter = s->model.adapters[i].path;
+    job_adapter_field(s, i, field);
+    if (adapter_facts_read(text, strlen(text), facts, e) ||
+        (!facts->n_saved && find_products(own, facts, e))) {
+        adapter_facts_listed(field, e);
+        return -1;
+    }
+    if (!facts->n_saved) return 0;
+    return err_field(e, ERR_UNSUPPORTED, field,
+                     "%s: it has whole modules (modules_to_save), here %s, and one of several "
+                     "adapters has none: name it alone in model.adapter",
+                     field, facts->saved[0]);
 }
 
 /* Checks that each layer has room for the n adapters together. */
@@ -218,12 +243,10 @@ static int find_all(const struct job_spec *s, int n, struct shape_adapter *to, s
 {
     struct job_spec *own = room_take(sizeof *own);
     struct adapter_facts *facts = room_take(sizeof *facts);
-    char field[JOB_ADAPTER_FIELD];
     int rc = 0;
     for (int i = 0; i < n && !rc; i++) {
         rc = find_one(s, i, own, facts, e);
         to[i] = own->model.shape.adapter;
-        if (rc) err_about(e, job_adapter_field(s, i, field));
     }
     room_give(facts);
     room_give(own);

@@ -89,7 +89,7 @@ static int open_adapters(struct run *r, struct err *e)
             return -1;
         n = adapter_describe(dir, json, sizeof json, e);
         if (n < 0 || adapter_facts_read(json, (size_t)n, &facts, e)) {
-            snprintf(e->field, sizeof e->field, "%s", field);
+            adapter_facts_listed(field, e);
             return -1;
         }
         n = adapter_facts_write(&facts, json, sizeof json);
