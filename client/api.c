@@ -144,38 +144,45 @@ int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r)
     }
 }
 
+static bool is_refused(const struct http_reply *r)
+{
+    return r->status < 200 || r->status > 299;
+}
+
 static int take_answer(const struct http_request *q, const struct http_reply *r, struct jv **out)
 {
     struct err e = {0};
-    if (r->status < 200 || r->status > 299) return api_refused(r, q->path);
+    if (is_refused(r)) return api_refused(r, q->path);
     *out = jv_parse(r->body, r->size, &e);
     return *out ? CLI_OK : cli_fail(CLI_ERROR, "the answer of %s is not JSON: %s", q->path, e.text);
 }
 
-static int request(struct cli *c, const struct http_request *q, struct jv **out)
+/* Sends q. If `quiet` is set, a refusal is not printed and counts as an answer without a value. */
+static int request(struct cli *c, const struct http_request *q, bool quiet, struct jv **out)
 {
     struct http_reply r;
     *out = NULL;
     int rc = api_ask(c, q, &r);
     if (rc) return rc;
-    rc = take_answer(q, &r, out);
+    if (!quiet || !is_refused(&r)) rc = take_answer(q, &r, out);
     http_reply_fini(&r);
     return rc;
 }
 
 int api_get(struct cli *c, const char *path, struct jv **out)
 {
-    return request(c, &(struct http_request){.method = "GET", .path = path}, out);
+    return request(c, &(struct http_request){.method = "GET", .path = path}, false, out);
 }
 
-/* Adds one page of a list to rows. `cursor` is "" for the first page, and becomes the cursor of
- * the next page, or "" at the end. */
-static int add_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
+/* Adds one page of a list to rows, as request does. `cursor` is "" for the first page, and becomes
+ * the cursor of the next page, or "" at the end. */
+static int add_page(struct cli *c, const char *path, bool quiet, char cursor[256], struct jv *rows)
 {
     char page[512];
     struct jv *list;
+    const struct http_request q = {.method = "GET", .path = page};
     snprintf(page, sizeof page, "%s?limit=1000%s%s", path, *cursor ? "&cursor=" : "", cursor);
-    int rc = api_get(c, page, &list);
+    int rc = request(c, &q, quiet, &list);
     const struct jv *data = jv_get(list, "data");
     for (size_t i = 0; i < jv_len(data); i++) jv_add(rows, jv_share(jv_at(data, i, NULL)));
     const bool more = jv_bool(list, "has_more", false) && jv_len(data);
@@ -184,13 +191,13 @@ static int add_page(struct cli *c, const char *path, char cursor[256], struct jv
     return rc;
 }
 
-int api_list(struct cli *c, const char *path, struct jv **out)
+static int get_list(struct cli *c, const char *path, bool quiet, struct jv **out)
 {
     char cursor[256] = "";
     struct jv *rows = jv_array();
     int rc;
     *out = NULL;
-    do rc = add_page(c, path, cursor, rows);
+    do rc = add_page(c, path, quiet, cursor, rows);
     while (!rc && *cursor);
     if (rc) {
         jv_free(rows);
@@ -203,15 +210,20 @@ int api_list(struct cli *c, const char *path, struct jv **out)
     return CLI_OK;
 }
 
+int api_list(struct cli *c, const char *path, struct jv **out)
+{
+    return get_list(c, path, false, out);
+}
+
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out)
 {
     struct http_request q = {.method = "POST", .path = path, .body = body, .idempotency_key = key};
-    return request(c, &q, out);
+    return request(c, &q, false, out);
 }
 
 int api_delete(struct cli *c, const char *path, struct jv **out)
 {
-    return request(c, &(struct http_request){.method = "DELETE", .path = path}, out);
+    return request(c, &(struct http_request){.method = "DELETE", .path = path}, false, out);
 }
 
 int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
@@ -234,24 +246,18 @@ int api_job(struct cli *c, int64_t id, struct jv **out)
     return api_get(c, path, out);
 }
 
-int64_t api_newest_in(const struct jv *list)
-{
-    const struct jv *data = jv_get(list, "data");
-    int64_t step = 0;
-    for (size_t i = 0; i < jv_len(data); i++) {
-        const int64_t one = jv_int(jv_at(data, i, NULL), "step", 0);
-        if (one > step) step = one;
-    }
-    return step;
-}
-
-int api_newest_step(struct cli *c, int64_t id, int64_t *step)
+int api_newest_step(struct cli *c, int64_t id, bool quiet, int64_t *step)
 {
     char path[64];
     struct jv *list = NULL;
     snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints", (long long)id);
-    const int rc = api_list(c, path, &list);
-    *step = api_newest_in(list);
+    const int rc = get_list(c, path, quiet, &list);
+    const struct jv *data = jv_get(list, "data");
+    *step = 0;
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const int64_t one = jv_int(jv_at(data, i, NULL), "step", 0);
+        if (one > *step) *step = one;
+    }
     jv_free(list);
     return rc;
 }

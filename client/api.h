@@ -40,11 +40,9 @@ int api_patch(struct cli *c, const char *path, const char *body, const char *if_
               struct jv **out);
 /* Gets one job. */
 int api_job(struct cli *c, int64_t id, struct jv **out);
-/* Gets the step of the newest of a job's checkpoints, which is 0 if the job has none. */
-int api_newest_step(struct cli *c, int64_t id, int64_t *step);
-/* Returns the step of the newest checkpoint in a list of checkpoints, which is 0 if the list is
- * empty or NULL. */
-int64_t api_newest_in(const struct jv *list);
+/* Gets the step of the newest of a job's checkpoints, which is 0 if the job has none. If `quiet` is
+ * set and seqd refuses to list them, prints no message and gets 0. */
+int api_newest_step(struct cli *c, int64_t id, bool quiet, int64_t *step);
 
 /* Makes 128 random bits and writes them as a quoted RFC 8941 string, such as "\"3f...\"". */
 #define API_KEY 40

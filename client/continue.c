@@ -31,7 +31,7 @@ static int old_read(struct cli *c, struct old *o)
     *o = (struct old){.id = cli_job_id(c, 0)};
     if (o->id < 0) return (int)-o->id;
     if ((rc = api_job(c, o->id, &o->job))) return rc;
-    return api_newest_step(c, o->id, &o->step);
+    return api_newest_step(c, o->id, false, &o->step);
 }
 
 /* Copies the old job's spec as JSON, from which the new spec is made. On failure prints a message
@@ -123,20 +123,10 @@ static int say_changes(const struct cli *c, const char *prefix, const struct jv 
  * if it has none, or if seqd refuses to list them, as it does if the job was removed meanwhile. */
 static int newest_of_other(struct cli *c, const struct jv *job, int64_t *step)
 {
-    char path[64];
-    struct http_reply r;
-    const struct http_request q = {.method = "GET", .path = path};
     *step = 0;
     if (strcmp(jv_str(job, "kind", ""), "train") || !jv_str(job, "finished_at", NULL))
         return CLI_OK;
-    snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints", (long long)jv_int(job, "id", 0));
-    const int rc = api_ask(c, &q, &r);
-    if (rc) return rc;
-    struct jv *list = r.status == 200 ? jv_parse(r.body, r.size, NULL) : NULL;
-    *step = api_newest_in(list);
-    jv_free(list);
-    http_reply_fini(&r);
-    return CLI_OK;
+    return api_newest_step(c, jv_int(job, "id", 0), true, step);
 }
 
 /* Fails because the job has no checkpoint. Names the newest job of the same name that has one and

@@ -82,18 +82,13 @@ static int parse_operand(struct pull *p, struct cli *c)
 
 static int newest_step(struct pull *p)
 {
-    char path[64];
-    struct jv *list = NULL;
-    snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints", (long long)p->id);
-    int rc = api_list(p->c, path, &list);
-    const struct jv *data = jv_get(list, "data");
-    for (size_t i = 0; i < jv_len(data); i++) {
-        const int64_t step = jv_int(jv_at(data, i, NULL), "step", -1);
-        if (step > p->step) p->step = step;
-    }
-    jv_free(list);
+    int64_t step;
+    const int rc = api_newest_step(p->c, p->id, false, &step);
     if (rc) return rc;
-    if (p->step >= 0) return CLI_OK;
+    if (step > 0) {
+        p->step = step;
+        return CLI_OK;
+    }
     return cli_fail(CLI_NOT_FOUND,
                     "job %lld has no checkpoint (yet): its artifacts come with "
                     "--artifacts",
