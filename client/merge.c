@@ -127,7 +127,7 @@ static int merge_run(struct cli *c)
     int rc = api_job(c, id, &job);
     const struct jv *made = jv_get(job, "spec_effective");
     if (!rc) rc = check_made(job, id);
-    if (!rc) rc = api_newest_step(c, id, &step);
+    if (!rc) rc = api_newest_step(c, id, false, &step);
     if (!rc && !step)
         rc = cli_fail(CLI_CONFLICT, "job %lld has no checkpoint: see seqctl checkpoints %lld",
                       (long long)id, (long long)id);
@@ -152,7 +152,9 @@ const struct verb verb_merge = {
         "Submits a job of kind merge: it adds the adapter of the training's newest checkpoint to "
         "the\n"
         "weights of its model, on one rank, a tensor at a time, and leaves a directory that\n"
-        "transformers loads. model.path of other jobs takes it as job:ID.\n\n"
+        "transformers loads. model.path of other jobs takes it as job:ID. It has the type that\n"
+        "precision.params of the training names (default fp32), whatever type the model's files "
+        "have.\n\n"
         "  --set PATH=VALUE  change a field of its spec, as output.path; may be repeated\n"
         "  --unset PATH      remove one; may be repeated\n"
         "  -n, --name NAME   call it NAME\n"

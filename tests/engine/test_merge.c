@@ -19,6 +19,7 @@
 #include "worker/plan/adapter_facts.h"
 #include "worker/plan/check.h"
 #include "worker/plan/merge_sizes.h"
+#include "worker/plan/report.h"
 
 /* ---- a model and its adapter ----------------------------------------------------------------- */
 
@@ -379,6 +380,23 @@ static void test_plan(void)
     CHECK_MSG(!strstr(e.text, "memory.") && !strstr(e.text, "parallel."), "%s", e.text);
 }
 
+/* Checks that the plan counts the parameters of the model without its adapter, and names the type of
+ * the result. */
+static void test_plan_text(void)
+{
+    static char json[1 << 15];
+    char want[64];
+    struct merge_sizes z;
+    struct plan p;
+    take("llama3", PRECISION_BF16);
+    merge_sizes(shape(), &z);
+    CHECK(z.adapters > 0 && !plan_make(spec, 0, &p, &e));
+    CHECK(plan_json(spec, &p, json, sizeof json) > 0);
+    snprintf(want, sizeof want, "\"parameters\":%lld,", (long long)z.elements);
+    CHECK_MSG(strstr(json, want) && strstr(json, "writes it in bf16: precision.params"), "%s",
+              json);
+}
+
 /* ---- refused --------------------------------------------------------------------------------- */
 
 static void refused(const char *what, const char *says)
@@ -555,6 +573,7 @@ int main(void)
     RUN(test_merged);
     RUN(test_sizes);
     RUN(test_plan);
+    RUN(test_plan_text);
     RUN(test_refused);
     RUN(test_cut);
     RUN(test_not_finite);

@@ -110,8 +110,10 @@ void plan_explain(const struct job_spec *s, struct plan *p)
 {
     struct sentence w = sentence_in(p->reason, sizeof p->reason);
     if (p->kind == JOB_MERGE) {
-        sentence_add(&w, "one rank reads the model tensor by tensor, adds the adapter's product "
-                         "and writes it");
+        sentence_add(&w,
+                     "one rank reads the model tensor by tensor, adds the adapter's product "
+                     "and writes it in %s: precision.params",
+                     spec_field("precision.params")->words[p->precision]);
         return;
     }
     sentence_add(&w, "%s: ", p->sp == 1 ? "local" : strategy_word(p->strategy));

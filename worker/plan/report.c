@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
+#include "worker/plan/merge_sizes.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/slice.h"
 #include "worker/plan/strategy.h"
@@ -143,6 +144,15 @@ static void write_rows(struct jwrite *w, const struct plan *p)
     jwrite_int(w, "loss_chunk_tokens", p->loss_chunk);
 }
 
+/* Counts the model of a merge without the adapter, as the merged model has none. */
+static int64_t count_parameters(const struct model_shape *whole, enum job_kind kind)
+{
+    struct merge_sizes z;
+    if (kind != JOB_MERGE) return param_count(whole);
+    merge_sizes(whole, &z);
+    return z.elements;
+}
+
 int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, size_t size)
 {
     const struct model_shape whole = slice_whole(&spec->model.shape);
@@ -177,7 +187,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
         jwrite_str(&w, "recompute", recompute_words[p->recompute]);
     if (p->mlp_chunk) jwrite_int(&w, "mlp_chunk_tokens", p->mlp_chunk);
     if (p->kind != JOB_MERGE) write_rows(&w, p);
-    jwrite_int(&w, "parameters", param_count(&whole));
+    jwrite_int(&w, "parameters", count_parameters(&whole, spec->kind));
     if (p->kind != JOB_MERGE) jwrite_int(&w, "micro_batches", p->micro_batches);
     jwrite_double(&w, "flops", p->flops);
     jwrite_str(&w, "reason", p->reason);
