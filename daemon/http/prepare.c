@@ -102,6 +102,25 @@ static void find_machine(struct preparing *p, struct machine *m)
     if (n && !*mib) *mib = (n->memory_size >> 20) / p->spec.resources.ranks;
 }
 
+/* Counts the devices on which a job of more ranks could run: slots or GPUs of the nodes that have
+ * joined, of the largest of them if the ranks must be on one node. Returns 0 if no node has
+ * joined. */
+static int count_devices(const struct preparing *p)
+{
+    const struct nodes *t = control_nodes(p->R->control);
+    const bool one = p->spec.parallel.transport == TRANSPORT_SHM, gpus = on_gpus(p);
+    int n = 0;
+    if (p->hardware.given) return p->hardware.devices;
+    for (int i = 0; i < t->n; i++) {
+        const int own = !t->node[i].joined ? 0 : gpus ? t->node[i].n_gpus : t->node[i].n_slots;
+        if (!one)
+            n += own;
+        else if (own > n)
+            n = own;
+    }
+    return n;
+}
+
 /* Appends the members that describe the choice to the plan's JSON object. */
 static void extend_plan(struct preparing *p, const struct choice *c)
 {
@@ -216,7 +235,7 @@ static void work(void *arg)
     if (!plan || !c) abort();
     int bad = choose(p, c, e);
     if (!bad) bad = check_made(p, e);
-    if (!bad) bad = plan_asked(&p->asked, &p->spec, p->spec.resources.memory_mib << 20, plan, e);
+    if (!bad) bad = plan_asked(&p->asked, &p->spec, &p->limits, plan, e);
     if (!bad) keep_memory(p, plan);
     /* If the job does not fit, the refusal shows its plan. If the job was refused before it was
      * planned, there is no plan. */
@@ -248,6 +267,7 @@ static void make_plan(struct preparing *p)
     *e = (struct err){0};
     p->plan[0] = 0;
     find_machine(p, &p->machine);
+    p->limits = (struct plan_limits){p->spec.resources.memory_mib << 20, count_devices(p)};
     keep_to_nodes(p);
     p->task = (struct errand){.work = work, .done = on_planned, .arg = p};
     int bad = p->goal != PREPARE_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, e);

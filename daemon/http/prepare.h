@@ -11,6 +11,7 @@
 #include "daemon/http/sources.h"
 #include "daemon/loop/planner.h"
 #include "worker/plan/machine.h"
+#include "worker/plan/place.h"
 
 #define PREPARE_PLAN_SIZE 131072 /* bytes; 96 alternatives take a third of them */
 
@@ -43,9 +44,10 @@ struct preparing {
     struct job_spec asked;    /* the spec as the user wrote it, with its values "auto" */
     struct hardware hardware; /* hardware to plan for, instead of this cluster's nodes */
     struct machine machine;   /* the machine for which the plan is made */
-    bool older;               /* a node of the cluster has a version that does not know groups of
+    struct plan_limits limits;
+    bool older;         /* a node of the cluster has a version that does not know groups of
                                * ranks */
-    struct errand task;       /* the planning; while it runs, its thread owns all members except
+    struct errand task; /* the planning; while it runs, its thread owns all members except
                                * `known` */
     int bad;
     struct err why;

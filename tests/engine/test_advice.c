@@ -14,6 +14,7 @@
 /* `user` is the job as a user wrote it. `spec` is the job after family_check(). `changed` is a
  * copy of `user` that also has the modes of the plan that did not fit. */
 static struct job_spec user, spec, changed;
+static int devices; /* number of devices for which the job is planned; 0 if it is not known */
 
 static void name_file(spec_ref *ref, const char *path)
 {
@@ -75,7 +76,8 @@ static const char *refusal(int64_t limit)
     static struct plan p;
     static struct err e;
     e = (struct err){0};
-    CHECK(plan_asked(&user, &spec, limit, &p, &e) && e.code == ERR_DOES_NOT_FIT);
+    CHECK(plan_asked(&user, &spec, &(struct plan_limits){limit, devices}, &p, &e) &&
+          e.code == ERR_DOES_NOT_FIT);
     changed = user;
     if (spec.kind == JOB_TRAIN || spec.kind == JOB_VERIFY) {
         changed.memory.recompute = (int32_t)p.recompute;
@@ -262,6 +264,38 @@ static void test_shared(void)
               "%s", text);
 }
 
+/* Checks a job on a cluster with fewer devices than a longer ring needs. The ring must come last,
+ * with their number, and two settings with which the job fits without it must come first. */
+static void test_devices(void)
+{
+    static struct job_spec both;
+    static const char pair[] = "; model.weights \"int4\" and precision.params \"bf16\" needs ";
+    struct err e = {0};
+    job(JOB_GENERATE, 1);
+    spec.data.seq_len = 1 << 16;
+    check();
+    both = user;
+    both.model.weights = WEIGHTS_INT4;
+    both.precision.params = PRECISION_BF16;
+    CHECK(!family_check(&both, &e));
+    const int64_t limit = need(&both);
+    const char *text = refusal(limit);
+    CHECK_MSG(strstr(text, "; parallel.sp ") && !strstr(text, pair), "%s", text);
+    devices = 1;
+    text = refusal(limit);
+    const char *ring = strstr(text, "; parallel.sp ");
+    CHECK_MSG(ring && strstr(ring, ", of which 1 is there, needs ") && !strstr(ring + 2, "; ") &&
+                  strstr(text, pair) &&
+                  strstr(text, pair) < strstr(text, "; model.weights \"int4\" n"),
+              "%s", text);
+    CHECK(follow_all(limit) > 2);
+    devices = 64;
+    text = refusal(limit);
+    CHECK_MSG(strstr(text, "; parallel.sp ") && !strstr(text, " there") && !strstr(text, pair),
+              "%s", text);
+    devices = 0;
+}
+
 /* Checks a field that has no value with which the job fits. The advice must name the value with
  * which the job needs the fewest bytes. For a small model, this is not the highest stage of ZeRO,
  * because its buffers need more than it saves. */
@@ -389,6 +423,7 @@ int main(void)
     RUN(test_generate);
     RUN(test_others);
     RUN(test_shared);
+    RUN(test_devices);
     RUN(test_least);
     RUN(test_pairs);
     RUN(test_said);

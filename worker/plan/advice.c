@@ -8,7 +8,6 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "worker/plan/check.h"
-#include "worker/plan/place.h"
 #include "worker/plan/report.h"
 
 enum {
@@ -22,7 +21,8 @@ struct setting {
     const char *path[2]; /* path[1] is NULL if the setting has only one field */
     int64_t value[2];
     bool names_dir; /* memory.offload_dir must be set as well */
-    char text[64];
+    bool absent;    /* there are fewer devices than its ranks */
+    char text[96];
     int64_t need; /* number of bytes that a rank needs; -1 if the job would not be legal */
 };
 
@@ -35,6 +35,7 @@ struct trial {
     const struct job_spec *asked, *checked; /* as family_check() got it, and as it left it */
     const struct plan *now;
     int64_t limit;
+    int most_ranks;        /* number of devices; 0 if it is not known */
     struct job_spec *spec; /* checked, with some settings */
     int n_plans, n;        /* plans made; settings with which the job needs less */
     struct setting setting[SETTINGS];
@@ -185,7 +186,12 @@ static struct setting ring_of(const struct trial *t, int sp)
 {
     const int ranks = t->now->n_ranks / t->now->sp * sp;
     struct setting s = {.path = {"parallel.sp", "resources.ranks"}, .value = {sp, ranks}};
-    snprintf(s.text, sizeof s.text, "parallel.sp %d with resources.ranks %d", sp, ranks);
+    const int n = snprintf(s.text, sizeof s.text, "parallel.sp %d with resources.ranks %d", sp,
+                           ranks);
+    s.absent = t->most_ranks && ranks > t->most_ranks;
+    if (s.absent)
+        snprintf(s.text + n, sizeof s.text - (size_t)n, ", of which %d %s there,", t->most_ranks,
+                 t->most_ranks == 1 ? "is" : "are");
     return s;
 }
 
@@ -275,7 +281,8 @@ static void halve_ring(struct trial *t, struct pair *p)
     }
 }
 
-/* Finds two settings with which the job fits. First tries pairs that do not need more ranks. */
+/* Finds two settings with which the job fits. First tries pairs that do not need more ranks. Tries
+ * no pair with the longer ring if that ring is enough alone. */
 static bool find_pair(struct trial *t, int ring, struct pair *out)
 {
     struct pair pair[PAIRS];
@@ -285,6 +292,7 @@ static bool find_pair(struct trial *t, int ring, struct pair *out)
             *out = pair[i];
             return true;
         }
+    if (ring >= 0 && fits(t, &t->setting[ring])) return false;
     n = list_pairs(t, ring, true, pair);
     for (int i = 0; i < n; i++)
         if (try_pair(t, &pair[i])) {
@@ -310,16 +318,22 @@ static void say(const struct trial *t, const struct setting *a, const struct set
 }
 
 void advice_add(struct sentence *out, const struct job_spec *asked, const struct job_spec *s,
-                const struct plan *p, int64_t limit)
+                const struct plan *p, const struct plan_limits *limits)
 {
-    struct trial t = {.asked = asked, .checked = s, .now = p, .limit = limit};
+    struct trial t = {.asked = asked,
+                      .checked = s,
+                      .now = p,
+                      .limit = limits->memory,
+                      .most_ranks = limits->ranks};
     struct pair pair;
     bool any = false;
     t.spec = malloc(sizeof *t.spec);
     if (!t.spec) return; /* the refusal has its numbers without advice */
     const int ring = try_all(&t);
-    for (int i = 0; i < t.n; i++) any |= fits(&t, &t.setting[i]);
+    for (int i = 0; i < t.n; i++) any |= fits(&t, &t.setting[i]) && !t.setting[i].absent;
     if (!any && find_pair(&t, ring, &pair)) say(&t, pair.a, pair.b, pair.need, out);
-    for (int i = 0; i < t.n; i++) say(&t, &t.setting[i], NULL, t.setting[i].need, out);
+    for (int absent = 0; absent < 2; absent++)
+        for (int i = 0; i < t.n; i++)
+            if (t.setting[i].absent == absent) say(&t, &t.setting[i], NULL, t.setting[i].need, out);
     free(t.spec);
 }

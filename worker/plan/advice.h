@@ -3,7 +3,7 @@
 #ifndef SEQD_PLAN_ADVICE_H
 #define SEQD_PLAN_ADVICE_H
 
-#include "worker/plan/plan.h"
+#include "worker/plan/place.h"
 #include "worker/plan/sentence.h"
 
 #define ADVICE_SIZE  384 /* bytes of all advice, with its NUL */
@@ -16,8 +16,9 @@
  * planned. If the ring of s has one rank, a longer ring is tried with the strategy and the layout
  * of `asked`, because family_check() has replaced "auto" in s by the values for one rank. `asked`
  * is the job before family_check() and s is the job after it. p is the plan of s and is placed.
- * `limit` is the number of bytes that each rank may use, and p needs more. */
+ * p needs more than the bytes of `limits`. A ring of more ranks than there are devices comes last,
+ * with their number. */
 void advice_add(struct sentence *out, const struct job_spec *asked, const struct job_spec *s,
-                const struct plan *p, int64_t limit);
+                const struct plan *p, const struct plan_limits *limits);
 
 #endif

@@ -13,12 +13,17 @@
  * ring, and replaces every "auto", except in the fields of memory. Fails with ERR_INVALID or
  * ERR_TOO_LARGE. */
 int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e);
+/* The memory and the devices for which a plan is made. */
+struct plan_limits {
+    int64_t memory; /* bytes of a rank; 0 if there is no limit */
+    int ranks; /* number of devices; 0 if it is not known. More ranks are planned all the same */
+};
 /* Makes a plan of s as plan_make() does. `asked` is the spec that a person wrote, and s has in
  * addition the choices of family_check() and choice_apply(). The advice for a job that does not fit
  * keeps parallel.strategy, layout and ulysses of `asked`, so that the job with that advice is not
  * refused. */
-int plan_asked(const struct job_spec *asked, const struct job_spec *s, int64_t limit,
-               struct plan *p, struct err *e);
+int plan_asked(const struct job_spec *asked, const struct job_spec *s,
+               const struct plan_limits *limits, struct plan *p, struct err *e);
 /* Makes a plan as plan_make() does; if the job does not fit, the error has no advice, because to
  * find advice takes up to 30 more plans. */
 int plan_try(const struct job_spec *s, int64_t limit, struct plan *p, struct err *e);

@@ -295,18 +295,18 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
 
 /* Sets the error of a job that does not fit. It has no advice if asked is NULL. */
 static int does_not_fit(const struct job_spec *asked, const struct job_spec *s,
-                        const struct plan *p, int64_t limit, struct err *e)
+                        const struct plan *p, const struct plan_limits *limits, struct err *e)
 {
     char need[24], have[24], part[24], advice[ADVICE_SIZE];
     struct sentence more = sentence_in(advice, sizeof advice);
     enum plan_class largest = 0;
     for (int i = 1; i < PLAN_CLASS_N; i++)
         if (p->class_size[i] > p->class_size[largest]) largest = (enum plan_class)i;
-    if (asked && p->kind != JOB_MERGE) advice_add(&more, asked, s, p, limit);
+    if (asked && p->kind != JOB_MERGE) advice_add(&more, asked, s, p, limits);
     return err_field(e, ERR_DOES_NOT_FIT, "resources.memory_mib",
                      "needs %s per rank, limit %s; the largest part is %s, %s%s",
-                     plan_bytes(need, total(p)), plan_bytes(have, limit), plan_class_name(largest),
-                     plan_bytes(part, p->class_size[largest]), advice);
+                     plan_bytes(need, total(p)), plan_bytes(have, limits->memory),
+                     plan_class_name(largest), plan_bytes(part, p->class_size[largest]), advice);
 }
 
 static int check_shape(const struct job_spec *s, struct err *e)
@@ -411,8 +411,8 @@ static int place_first(const struct job_spec *spec, int64_t limit, struct plan *
     return 0;
 }
 
-static int make(const struct job_spec *asked, const struct job_spec *spec, int64_t memory_limit,
-                struct plan *p, struct err *e)
+static int make(const struct job_spec *asked, const struct job_spec *spec,
+                const struct plan_limits *limits, struct plan *p, struct err *e)
 {
     const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
     const int others = dp * job_stages(spec) * job_tp(spec);
@@ -420,28 +420,28 @@ static int make(const struct job_spec *asked, const struct job_spec *spec, int64
                    : spec->resources.ranks > others ? spec->resources.ranks / others
                                                     : 1;
     if (check_shape(spec, e) || plan_choose(spec, sp, p, e)) return -1;
-    if (place_first(spec, memory_limit, p, e)) return -1;
+    if (place_first(spec, limits->memory, p, e)) return -1;
     if (p->kind != JOB_MERGE && comm_overflows(&spec->model.shape, p))
         return err_field(e, ERR_DOES_NOT_FIT, "train.global_batch",
                          "a step would send more than 10^18 bytes");
     if (p->kind != JOB_MERGE) plan_comm(&spec->model.shape, p, 0, p->comm);
     p->flops = count_flops(&spec->model.shape, p);
     plan_explain(spec, p);
-    return fits(p, memory_limit) ? 0 : does_not_fit(asked, spec, p, memory_limit, e);
+    return fits(p, limits->memory) ? 0 : does_not_fit(asked, spec, p, limits, e);
 }
 
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
-    return make(spec, spec, memory_limit, p, e);
+    return make(spec, spec, &(struct plan_limits){memory_limit, 0}, p, e);
 }
 
-int plan_asked(const struct job_spec *asked, const struct job_spec *s, int64_t limit,
-               struct plan *p, struct err *e)
+int plan_asked(const struct job_spec *asked, const struct job_spec *s,
+               const struct plan_limits *limits, struct plan *p, struct err *e)
 {
-    return make(asked, s, limit, p, e);
+    return make(asked, s, limits, p, e);
 }
 
 int plan_try(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
-    return make(NULL, spec, memory_limit, p, e);
+    return make(NULL, spec, &(struct plan_limits){memory_limit, 0}, p, e);
 }
