@@ -268,7 +268,8 @@ struct msg {
     bool stream;
     char path[RANK_PATH_SIZE];
     /* DESCRIBE, since ABI 7: each text has the form "FIELD:FORMAT:PATH". The question is whether a
-     * file exists at each PATH. `path` is empty then. */
+     * file exists at each PATH or, if FORMAT is RANK_WRITABLE, a directory in which a job can make
+     * files. `path` is empty then. */
     int n_files;
     const char *const *files;
     bool models;                   /* DESCRIBE: asks for all models beneath the node's roots that

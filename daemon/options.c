@@ -67,8 +67,8 @@ static const struct option_entry rows[] = {
      "With --dev: directory whose files jobs may read; may be repeated (default: the current "
      "directory). What seqd and nodes keep is read by no job beneath any root."},
     {"writable-root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(writable), NULL,
-     "With --dev: directory beneath which jobs may publish results, by output.path; may be "
-     "repeated."},
+     "With --dev: directory beneath which jobs may publish results, by output.path, and keep what "
+     "they offload, by memory.offload_dir; may be repeated."},
     {"uploads", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(uploads), NULL,
      "Where inputs go that clients push, beneath DIR/files/NAME: give nodes --root DIR/files, on a "
      "disk they share (default with --dev: uploads in the state directory; else none are taken)."},

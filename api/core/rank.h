@@ -63,6 +63,9 @@
 #define RANK_EXIT_SAVED   3 /* exit status of a rank that has saved and stopped after SAVE */
 /* The exit status of a seqrank --describe or --trace that refuses its request. */
 #define RANK_EXIT_REFUSED 4
+/* The format of a directory in which a job makes files, among the files that a node is asked for:
+ * FIELD:writable:PATH. */
+#define RANK_WRITABLE "writable"
 /* In the arguments of seqrank --trace it follows the word of data.packing if the job learns
  * preferences. A seqrank that does not know it refuses the word. */
 #define TRACE_PAIRS "+pairs"

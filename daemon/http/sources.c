@@ -1,10 +1,12 @@
-/* sources.c: lists the files of a job's data, and asks one node after another for them. */
+/* sources.c: lists the files of a job's data and the directory to which it offloads, and asks one
+ * node after another for them. */
 #include "daemon/http/sources.h"
 
 #include <stdio.h>
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job_paths.h"
+#include "api/core/rank.h"
 #include "api/core/sha256.h"
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -16,23 +18,32 @@ static bool is_file(const struct job_spec *spec, const struct spec_path *p)
     return p->source && !job_ref_is(spec_text(spec, *p->ref));
 }
 
+/* Adds FIELD:FORMAT:PATH to the list, whose texts have `used` bytes. Returns their bytes with it. */
+static size_t add(struct sources *s, size_t used, const char *field, const char *format,
+                  const char *path)
+{
+    assert(s->n < WIRE_FILES);
+    s->file[s->n++] = s->text + used;
+    used += (size_t)snprintf(s->text + used, sizeof s->text - used, "%s:%s:%s", field, format,
+                             path) +
+            1;
+    assert(used <= sizeof s->text);
+    return used;
+}
+
 static void list(struct sources *s, const struct job_spec *spec)
 {
     struct spec_path path[SPEC_PATHS];
     const int n = job_paths((struct job_spec *)spec, path);
+    const char *dir = spec_text(spec, spec->memory.offload_dir);
     struct sha256 sha;
     size_t used = 0;
     s->n = 0;
-    for (int i = 0; i < n; i++) {
-        if (!is_file(spec, &path[i])) continue;
-        assert(s->n < WIRE_FILES);
-        s->file[s->n++] = s->text + used;
-        used += (size_t)snprintf(s->text + used, sizeof s->text - used, "%s:%s:%s", path[i].field,
-                                 spec_data_format_name(path[i].source->format),
-                                 spec_text(spec, *path[i].ref)) +
-                1;
-        assert(used <= sizeof s->text);
-    }
+    for (int i = 0; i < n; i++)
+        if (is_file(spec, &path[i]))
+            used = add(s, used, path[i].field, spec_data_format_name(path[i].source->format),
+                       spec_text(spec, *path[i].ref));
+    if (*dir) used = add(s, used, "memory.offload_dir", RANK_WRITABLE, dir);
     uint8_t bytes[32];
     sha256_init(&sha);
     sha256_add(&sha, s->text, used);

@@ -315,16 +315,32 @@ static int agent_start(const char *orphan_ms)
     snprintf(program, sizeof program, "%s/../seqw", self);
     snprintf(state, sizeof state, "%s/state", d.dir);
     snprintf(bin, sizeof bin, "%s/bin", d.dir);
-    char *argv[] = {"seqw",  "--connect", d.address, "--state",     state,
-                    "--bin", bin,         "--name",  "n1",          "--root",
-                    d.dir,   "--slots",   "4",       "--orphan-ms", (char *)orphan_ms,
-                    NULL,    NULL,        NULL};
+    char *argv[] = {"seqw",
+                    "--connect",
+                    d.address,
+                    "--state",
+                    state,
+                    "--bin",
+                    bin,
+                    "--name",
+                    "n1",
+                    "--root",
+                    d.dir,
+                    "--writable-root",
+                    d.dir,
+                    "--slots",
+                    "4",
+                    "--orphan-ms",
+                    (char *)orphan_ms,
+                    NULL,
+                    NULL,
+                    NULL};
     char config[128];
     snprintf(config, sizeof config, "%s/seqw.toml", d.dir);
     if (config_text) {
         CHECK(!file_write(config, config_text, strlen(config_text), NULL));
-        argv[15] = "--config";
-        argv[16] = config;
+        argv[17] = "--config";
+        argv[18] = config;
     }
     int pid = -1;
     int rc = posix_spawn(&pid, program, NULL, NULL, argv, environ);
@@ -1775,18 +1791,22 @@ static void test_files(void)
     static const char *const files[][2] = {
         {"data.train.0.path:text:/a", "input.path:jsonl:*: b"},
         {"data.train.0.path:text:/a", "input.path:jsonl:/none"},
+        {"data.train.0.path:text:/a", "memory.offload_dir:writable:/none"},
         {"data.train.0.path:text:/dies", ""},
     };
     static const struct {
         enum err_code code;
         const char *field;
-    } want[] = {{ERR_NONE, ""}, {ERR_INVALID, "input.path"}, {ERR_INTERNAL, ""}};
+    } want[] = {{ERR_NONE, ""},
+                {ERR_INVALID, "input.path"},
+                {ERR_INVALID, "memory.offload_dir"},
+                {ERR_INTERNAL, ""}};
     setup();
     int pid = agent_start("0");
     UNTIL(d.n_hellos && d.stream);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct msg m = {
-            .type = MSG_DESCRIBE, .request = 950 + i, .n_files = i < 2 ? 2 : 1, .files = files[i]};
+            .type = MSG_DESCRIBE, .request = 950 + i, .n_files = i < 3 ? 2 : 1, .files = files[i]};
         const int n = d.n_answers;
         tell(&m);
         UNTIL(d.n_answers > n);
@@ -1951,11 +1971,12 @@ static int fake_describe_adapter(const char *dir, const char *root)
     return puts(FAKE_ADAPTER) < 0;
 }
 
-/* Acts as `seqrank --files ROOT --file=FIELD:FORMAT:PATH ...`. */
+/* Acts as `seqrank --files ROOT --writable=ROOT --file=FIELD:FORMAT:PATH ...`. */
 static int fake_files(char *const *argv, int n)
 {
-    if (*argv[0] != '/' || !strncmp(argv[0], "--", 2)) return puts("want a root"), 1;
-    for (int i = 1; i < n; i++) {
+    if (*argv[0] != '/' || n < 2 || strncmp(argv[1], "--writable=/", 12))
+        return puts("want two roots"), 1;
+    for (int i = 2; i < n; i++) {
         if (strncmp(argv[i], "--file=", 7)) return puts("want a file"), 1;
         if (strstr(argv[i], "/dies")) raise(SIGABRT);
         if (strstr(argv[i], "/none"))

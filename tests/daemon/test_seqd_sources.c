@@ -47,6 +47,7 @@ static int look(const char *node, const struct msg *m, struct err *e)
     case 'x': return err_field(e, ERR_INVALID, "model.path", "what was not asked");
     case 'p': return err_field(e, ERR_INVALID, "data.train.0", "a part of the field");
     case 'i': return err_field(e, ERR_INTERNAL, "data.train.0.path", "another code");
+    case 'w': return err_field(e, ERR_INVALID, "memory.offload_dir", "/w is not there");
     case 's': return 1;
     default: CHECK_MSG(false, "node %s is asked", node); return 0;
     }
@@ -170,8 +171,17 @@ static void test_questions(void)
           0);
     CHECK_MSG(post("/v1/plan", elsewhere) == 200 && n_asked == 3, "%s", reply);
     free(elsewhere);
+    /* The directory of what is offloaded is looked for with the data. */
+    char *away = NULL;
+    nodes = "w";
+    CHECK(asprintf(&away, "{\"memory\":{\"offload\":\"activations\",\"offload_dir\":\"/w\"},%s",
+                   job_json + 1) > 0);
+    CHECK_MSG(post("/v1/jobs", away) == 400 && n_asked == 4 && n_files == 2, "%s", reply);
+    CHECK_STR(asked[1], "memory.offload_dir:writable:/w");
+    CHECK_MSG(strstr(reply, "\"pointer\":\"/memory/offload_dir\""), "%s", reply);
+    free(away);
     /* If a request names no file, no node is asked. */
-    CHECK(post("/v1/jobs", "{\"kind\":\"train\"}") == 400 && n_asked == 3);
+    CHECK(post("/v1/jobs", "{\"kind\":\"train\"}") == 400 && n_asked == 4);
     finish_nodes();
 }
 

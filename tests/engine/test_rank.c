@@ -1064,6 +1064,13 @@ static void test_files(void)
         {"data.train.0.path:megatron:set/m.bin", 0, ""},
         {"data.train.0.path:megatron:set/none", RANK_EXIT_REFUSED, "set/none.idx matches no file"},
         {"data.train.0.path:text:set/m", RANK_EXIT_REFUSED, "set/m matches no file"},
+        {"memory.offload_dir:writable:set", 0, ""},
+        {"memory.offload_dir:writable:%s/set", 0, ""},
+        {"memory.offload_dir:writable:none", RANK_EXIT_REFUSED, "memory.offload_dir: open "},
+        {"memory.offload_dir:writable:text.jsonl", RANK_EXIT_REFUSED, "Not a directory"},
+        {"memory.offload_dir:writable:/tmp", RANK_EXIT_REFUSED,
+         "memory.offload_dir: /tmp lies beneath none of this node's 1 writable roots: "
+         "--writable-root of seqw, or of seqd --dev"},
         {"data.train.0.path", 2, ""},
         {"data.train.0.path:text", 2, ""},
     };
@@ -1077,8 +1084,9 @@ static void test_files(void)
         snprintf(file, sizeof file, "%.*s%s%s", root ? (int)(root - rows[i].file) : 0, rows[i].file,
                  root ? scratch : "", root ? root + 2 : rows[i].file);
         snprintf(args, sizeof args,
-                 "--files '%s' --file=data.train.1.path:text:text.jsonl '--file=%s'", scratch,
-                 file);
+                 "--files '%s' '--writable=%s' --file=data.train.1.path:text:text.jsonl "
+                 "'--file=%s'",
+                 scratch, scratch, file);
         CHECK_MSG(shell(args, out, sizeof out) == rows[i].status, "%s: %s", file, out);
         CHECK_MSG(rows[i].says[0] ? strstr(out, rows[i].says) != NULL : !out[0], "%s: %s", file,
                   out);

@@ -48,7 +48,8 @@ static const struct option_entry rows[] = {
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
      "Jobs may read files beneath DIR; up to 8 times."},
     {"writable-root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(writable), NULL,
-     "Jobs may publish results beneath DIR, by output.path; up to 8 times."},
+     "Jobs may publish results beneath DIR, by output.path, and keep what they offload there, by "
+     "memory.offload_dir; up to 8 times."},
     {"bin", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(bin), NULL,
      "Where seqgang and seqrank are (default: beside seqw)."},
     {"orphan-ms", OPTION_NUMBER, OPTION_RELOADS, "MS", "86400000", 0, 1 << 30, AT(orphan_ms), NULL,

@@ -199,10 +199,20 @@ static void found_files(struct questions *q, int64_t request, const char *text, 
     q->send(q->arg, &m);
 }
 
+/* Makes the word "NAME=VALUE" of a command line. The caller owns it. */
+static char *option(const char *name, const char *value)
+{
+    const size_t size = strlen(name) + strlen(value) + 2;
+    char *word = malloc(size);
+    if (!word) abort();
+    snprintf(word, size, "%s=%s", name, value);
+    return word;
+}
+
 static void find_files(struct questions *q, const struct msg *m)
 {
-    enum { MORE = sizeof "--file=" };
-    char **argv = calloc((size_t)(2 + N_ROOTS + m->n_files + 1), sizeof *argv), **at = argv;
+    char **argv = calloc((size_t)(2 + N_ROOTS + RANK_ROOTS + m->n_files + 1), sizeof *argv),
+         **at = argv;
     char words[RANK_GRANTS][GRANT_SIZE];
     struct err e = {0};
     struct grants g = {0};
@@ -213,11 +223,9 @@ static void find_files(struct questions *q, const struct msg *m)
     put_roots(q, &g, words, at);
     while (*at) at++;
     char **first = at;
-    for (int i = 0; i < m->n_files; i++) {
-        const size_t room = strlen(m->files[i]) + MORE;
-        if (!(*at = malloc(room))) abort();
-        snprintf(*at++, room, "--file=%s", m->files[i]);
-    }
+    for (int i = 0; i < q->state_dir->n_writable; i++)
+        *at++ = option("--writable", q->state_dir->writable[i]);
+    for (int i = 0; i < m->n_files; i++) *at++ = option("--file", m->files[i]);
     const int rc = ask(q, argv, m->request, FILES_MS, DESCRIBE_SIZE, found_files, &e);
     while (at > first) free(*--at);
     free(argv);

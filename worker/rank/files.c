@@ -1,7 +1,8 @@
 /* files.c: reads FIELD:FORMAT:PATH, expands the path beneath the roots as a preparation does, and
- * opens the first file. */
+ * opens the first file; or opens a directory beneath a writable root. */
 #include "worker/rank/files.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +11,14 @@
 #include "api/core/rank.h"
 #include "worker/data/format.h"
 #include "worker/data/source.h"
+#include "worker/rank/roots.h"
 
-static const char file_word[] = "--file=";
-enum { FILE_WORD = sizeof file_word - 1 };
+static const char file_word[] = "--file=", writable_word[] = "--writable=";
+enum { FILE_WORD = sizeof file_word - 1, WRITABLE_WORD = sizeof writable_word - 1 };
 
 struct roots {
-    const char *dir[RANK_ROOTS + RANK_GRANTS];
-    int n;
+    const char *dir[RANK_ROOTS + RANK_GRANTS], *writable[RANK_ROOTS];
+    int n, n_writable;
 };
 
 struct wanted {
@@ -74,22 +76,48 @@ static int check_file(const struct wanted *f, const struct roots *r, struct err 
     return rc;
 }
 
+/* Checks that a directory is there in which the job may make files. */
+static int check_writable(const struct wanted *f, const struct roots *r, struct err *e)
+{
+    const int fd = roots_writable(f->path, r->writable, r->n_writable, f->field, e);
+    if (fd < 0) return -1;
+    const int bad = faccessat(fd, ".", W_OK | X_OK, AT_EACCESS);
+    if (bad) err_errno(e, "%s: write to %s", f->field, f->path);
+    close(fd);
+    return bad;
+}
+
+static int check(const struct wanted *f, const struct roots *r, struct err *e)
+{
+    return strcmp(f->format, RANK_WRITABLE) ? check_file(f, r, e) : check_writable(f, r, e);
+}
+
+/* Takes a root. Returns -1 if there are too many. */
+static int take_root(struct roots *r, const char *word)
+{
+    const bool writable = !strncmp(word, writable_word, WRITABLE_WORD);
+    if (writable ? r->n_writable == RANK_ROOTS : r->n == RANK_ROOTS + RANK_GRANTS) return -1;
+    if (writable)
+        r->writable[r->n_writable++] = word + WRITABLE_WORD;
+    else
+        r->dir[r->n++] = word;
+    return 0;
+}
+
 int files_main(const char *const *argv, int n)
 {
     struct roots r = {.n = 0};
     struct wanted f;
     struct err e = {0};
-    for (int i = 0; i < n; i++) {
-        if (is_file(argv[i])) continue;
-        if (r.n == RANK_ROOTS + RANK_GRANTS) return 2;
-        r.dir[r.n++] = argv[i];
-    }
+    for (int i = 0; i < n; i++)
+        if (!is_file(argv[i]) && take_root(&r, argv[i])) return 2;
     beneath_confine(r.dir, r.n);
     for (int i = 0; i < n; i++) {
         if (!is_file(argv[i])) continue;
         if (take_file(argv[i], &f)) return 2;
-        if (!check_file(&f, &r, &e)) continue;
-        fprintf(stderr, "%s: %s\n", f.field, e.text);
+        if (!check(&f, &r, &e)) continue;
+        err_prefix(&e, "%s", f.field);
+        fprintf(stderr, "%s\n", e.text);
         if (e.code == ERR_INTERNAL) return 1;
         return puts(f.field) < 0 || fflush(stdout) ? 1 : RANK_EXIT_REFUSED;
     }

@@ -156,8 +156,8 @@ int publish_open(struct publish *p, const char *path, const char *const *roots, 
     }
     if (rc > 0)
         rc = err_set(e, ERR_NOT_FOUND,
-                     "%s lies beneath none of this node's %d writable roots: seqw --writable-root "
-                     "gives one",
+                     "%s lies beneath none of this node's %d writable roots: --writable-root of "
+                     "seqw, or of seqd --dev, gives one",
                      path, n_roots);
     umask(mask);
     if (rc < 0 && !*e->field) snprintf(e->field, sizeof e->field, FIELD);

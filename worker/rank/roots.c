@@ -116,7 +116,7 @@ int roots_writable(const char *path, const char *const *roots, int n_roots, cons
     for (int i = 0; i < n_roots && job_path_tidy(path, tidy, sizeof tidy); i++)
         if (beneath_rest(roots[i], tidy)) return open_beneath(roots[i], tidy, field, e);
     return err_field(e, ERR_NOT_FOUND, field,
-                     "%s: %s lies beneath none of this node's %d writable roots: seqw "
-                     "--writable-root gives one",
+                     "%s: %s lies beneath none of this node's %d writable roots: "
+                     "--writable-root of seqw, or of seqd --dev, gives one",
                      field, path, n_roots);
 }
