@@ -67,11 +67,12 @@ int memory_refuse(const struct nodes *t, const struct job_spec *s, const char *p
     need_read(&need, plan, &(struct need_of){own, s->parallel.pp, s->parallel.sp * job_tp(s)});
     const int32_t fit = could_hold(t, s, &need, &largest);
     if (!need.rank || !largest || fit >= s->resources.ranks) return 0;
-    return err_field(e, ERR_DOES_NOT_FIT, "resources.ranks",
-                     "does not fit: %d rank%s of %.1f MiB of memory each; the nodes have room for "
-                     "%d, and the largest of them, %s, has %.1f MiB: see memory.by_class of the "
-                     "plan, and take a smaller model, batch or sequence, or add a node",
-                     s->resources.ranks, s->resources.ranks == 1 ? "" : "s",
-                     (double)need.rank / (1 << 20), fit, largest->name,
-                     (double)largest->memory_size / (1 << 20));
+    return err_field(
+        e, ERR_DOES_NOT_FIT, own ? "memory.offload" : "resources.ranks",
+        "does not fit: %d rank%s of %.1f MiB of %smemory each; the nodes have room for "
+        "%d, and the largest of them, %s, has %.1f MiB: see memory.%s of the plan, "
+        "and %stake a smaller model, batch or sequence, or add a node",
+        s->resources.ranks, s->resources.ranks == 1 ? "" : "s", (double)need.rank / (1 << 20),
+        own ? "the host's " : "", fit, largest->name, (double)largest->memory_size / (1 << 20),
+        own ? "host_bytes" : "by_class", own ? "offload less (memory.offload), " : "");
 }

@@ -328,6 +328,31 @@ static void test_too_little_memory(void)
     finish();
 }
 
+/* Checks a training on a GPU that offloads to a node with too little memory for it. */
+static void test_too_little_host_memory(void)
+{
+    static const char away[] =
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":256,"
+        "\"num_hidden_layers\":8,\"num_attention_heads\":4,\"intermediate_size\":512}},"
+        "\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":8192},\"train\":{\"steps\":5},"
+        "\"memory\":{\"offload\":\"all\"},\"resources\":{\"device\":\"cuda\",\"ranks\":1}}";
+    struct gpu one = {.uuid = "GPU-1", .name = "X", .memory_size = (int64_t)1 << 36};
+    struct msg hello = {
+        .type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .n_slots = 8, .gpus = &one, .n_gpus = 1};
+    begin();
+    for (int i = 0; i < 3; i++) {
+        hello.memory_size = i == 0 ? 8 << 20 : i == 1 ? (int64_t)1 << 34 : 0;
+        control_link_calls.up(w.control, "n1", &hello);
+        CHECK_MSG(post("/v1/jobs?dry_run=true", away) == (i ? 200 : 400), "%s", reply);
+        if (i) continue;
+        CHECK_MSG(strstr(reply, "\"pointer\":\"/memory/offload\"") &&
+                      strstr(reply, "MiB of the host's memory each; the nodes have room for 0, and "
+                                    "the largest of them, n1, has 8.0 MiB: see memory.host_bytes"),
+                  "%s", reply);
+    }
+    finish();
+}
+
 /* ---- plans for hardware that is not here ----------------------------------------------------- */
 
 #define PLAN_OF(more)                                                                              \
@@ -1154,6 +1179,7 @@ int main(void)
     RUN(test_submit);
     RUN(test_too_few_gpus);
     RUN(test_too_little_memory);
+    RUN(test_too_little_host_memory);
     RUN(test_plan_hardware);
     RUN(test_plan_hardware_refused);
     RUN(test_pieces_are_kept);
