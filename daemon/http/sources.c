@@ -18,7 +18,7 @@ static bool is_file(const struct job_spec *spec, const struct spec_path *p)
     return p->source && !job_ref_is(spec_text(spec, *p->ref));
 }
 
-/* Adds FIELD:FORMAT:PATH to the list, whose texts have `used` bytes. Returns their bytes with it. */
+/* Adds FIELD:FORMAT:PATH to the list, whose texts have `used` bytes. Returns the bytes with it. */
 static size_t add(struct sources *s, size_t used, const char *field, const char *format,
                   const char *path)
 {

@@ -1,5 +1,5 @@
-/* sources.h: asks nodes for the files of a job's data, and for memory.offload_dir, before the job is
- * planned. If no node has a file at a path, the job is refused immediately. */
+/* sources.h: asks nodes for the files of a job's data, and for memory.offload_dir, before the job
+ * is planned. If no node has a file at a path, the job is refused immediately. */
 #ifndef SEQD_DAEMON_HTTP_SOURCES_H
 #define SEQD_DAEMON_HTTP_SOURCES_H
 

@@ -171,7 +171,7 @@ static void test_questions(void)
           0);
     CHECK_MSG(post("/v1/plan", elsewhere) == 200 && n_asked == 3, "%s", reply);
     free(elsewhere);
-    /* The directory of what is offloaded is looked for with the data. */
+    /* Nodes are asked for memory.offload_dir, too. */
     char *away = NULL;
     nodes = "w";
     CHECK(asprintf(&away, "{\"memory\":{\"offload\":\"activations\",\"offload_dir\":\"/w\"},%s",

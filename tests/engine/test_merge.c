@@ -380,8 +380,8 @@ static void test_plan(void)
     CHECK_MSG(!strstr(e.text, "memory.") && !strstr(e.text, "parallel."), "%s", e.text);
 }
 
-/* Checks that the plan counts the parameters of the model without its adapter, and names the type of
- * the result. */
+/* Checks that the plan counts the parameters of the model without its adapter, and names the type
+ * of the result. */
 static void test_plan_text(void)
 {
     static char json[1 << 15];

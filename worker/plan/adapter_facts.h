@@ -50,8 +50,8 @@ int adapter_facts_check(const struct job_spec *s, const struct adapter_facts *f,
 int adapter_facts_check_layers(const struct job_spec *s, const struct adapter_facts *f,
                                struct err *e);
 
-/* Changes an error about the adapter of a job into one about `field`, an adapter of model.adapters:
- * where the sentence names model.adapter, it names `field` then, and it begins with `field`. */
+/* Changes an error about model.adapter into one about `field`, an adapter of model.adapters. The
+ * sentence then names `field` in place of model.adapter, and begins with it. */
 void adapter_facts_listed(const char *field, struct err *e);
 
 /* Changes an error about an adapter of model.adapters that a rank has found while it loads the
