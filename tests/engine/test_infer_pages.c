@@ -203,6 +203,7 @@ int main(void)
     struct err e = {0};
     setenv("SEQD_LOG", "error", 0);
     log_init("test_infer_pages");
+    test_fresh_memory = true;
     snprintf(scratch, sizeof scratch, "/tmp/test_infer_pages.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
     RUN(test_generate);

@@ -1,6 +1,7 @@
 /* test_populate: checks that pages of a device's memory are made resident before they are used.
  * This is checked for ranges that begin and end anywhere, and for a training by its plan. Also
- * checks memory that several threads fill. */
+ * checks memory that several threads fill, and memory that tests keep (tests/lib/pages.h). */
+#include <unistd.h>
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/pages.h"
@@ -68,6 +69,47 @@ static void test_fill(void)
     be_close(be);
 }
 
+/* ---- the memory of tests --------------------------------------------------------------------- */
+
+/* Tells whether the page at p can be read: a pipe takes its bytes. */
+static bool readable(const char *p)
+{
+    char got;
+    int fd[2];
+    if (pipe(fd)) abort();
+    const bool ok = write(fd[1], p, 1) == 1 && read(fd[0], &got, 1) == 1;
+    close(fd[0]), close(fd[1]);
+    return ok;
+}
+
+static int64_t sum_of(const char *p, int64_t size)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < size; i++) sum += p[i] != 0;
+    return sum;
+}
+
+/* Checks that pages are zeros between pages without access, also where a model had them before. */
+static void test_kept(void)
+{
+    static const int64_t sizes[] = {5, 3, 9, 9, 4};
+    test_fresh_memory = false;
+    for (int shared = 0; shared < 2; shared++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const int64_t size = sizes[i] * PLAN_PAGE;
+            int fd = -1;
+            char *p = shared ? engine_shared(size, &fd) : engine_pages(size);
+            CHECK(!sum_of(p, size) && !readable(p - 1) && !readable(p + size));
+            memset(p, 1, (size_t)size);
+            if (shared)
+                engine_unshare(p, size, fd);
+            else
+                engine_unpage(p, size);
+            CHECK(!readable(p) && !readable(p + size - 1));
+        }
+    test_fresh_memory = true;
+}
+
 /* ---- a training ------------------------------------------------------------------------------ */
 
 static void populate(struct train *t, int rank, void *arg)
@@ -107,8 +149,10 @@ static void test_training(void)
 
 int main(void)
 {
+    test_fresh_memory = true;
     RUN(test_ranges);
     RUN(test_fill);
     RUN(test_training);
+    RUN(test_kept);
     return test_done("populate");
 }

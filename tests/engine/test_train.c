@@ -603,17 +603,20 @@ static void test_no_targets(void)
 
 int main(void)
 {
+    /* tests of memory come first, before any test leaves freed memory to the process */
+    test_fresh_memory = true;
+    RUN(test_pages);
+    RUN(test_pages_of_a_ring);
+#if !SANITIZED
+    RUN(test_no_allocation);
+#endif
+    test_fresh_memory = false;
     RUN(test_rate);
     RUN(test_golden_untied);
     RUN(test_golden_tied);
     RUN(test_resume);
     RUN(test_no_targets);
     RUN(test_ledger_tells);
-    RUN(test_pages);
-    RUN(test_pages_of_a_ring);
-#if !SANITIZED
-    RUN(test_no_allocation);
-#endif
     RUN(test_bits_short);
     RUN(test_bits_37);
     /* the remaining tests take minutes */

@@ -10,22 +10,18 @@
 #include "worker/plan/plan.h"
 
 /* Allocates whole pages of zeros between two guard pages. Small pages are used, so that a test can
- * tell which parts were touched. */
-static inline void *engine_pages(int64_t size)
-{
-    char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED || size % PLAN_PAGE) abort();
-    madvise(p, (size_t)(size + 2 * PLAN_PAGE), MADV_NOHUGEPAGE);
-    if (mprotect(p, PLAN_PAGE, PROT_NONE) || mprotect(p + PLAN_PAGE + size, PLAN_PAGE, PROT_NONE))
-        abort();
-    return p + PLAN_PAGE;
-}
+ * tell which parts were touched. The pages may have been those of a closed model, unless
+ * test_fresh_memory is set. `size` is a multiple of PLAN_PAGE. */
+void *engine_pages(int64_t size);
 
-static inline void engine_unpage(void *p, int64_t size)
-{
-    munmap((char *)p - PLAN_PAGE, (size_t)(size + 2 * PLAN_PAGE));
-}
+/* Frees pages of engine_pages, or keeps them for a later model. A later access causes a fault. */
+void engine_unpage(void *p, int64_t size);
+
+/* Do the same with pages that processes can share. `memfd` is their descriptor, which belongs to
+ * the pages, and `p` is the begin of its file. The file may be larger than `size`. */
+void *engine_shared(int64_t size, int *memfd);
+
+void engine_unshare(void *p, int64_t size, int memfd);
 
 static inline bool pages_inside(const struct plan_item *it, int64_t at)
 {
@@ -40,6 +36,7 @@ static inline int64_t pages_touched(void *base, int64_t size, const struct plan_
     unsigned char *seen = calloc((size_t)n, 1);
     int64_t bad = 0, touched = 0;
     if (!seen) abort();
+    CHECK(test_fresh_memory); /* otherwise a closed model may have touched them */
     CHECK(mincore(base, (size_t)size, seen) == 0);
     for (int64_t i = 0; i < n; i++) {
         touched += seen[i] & 1;

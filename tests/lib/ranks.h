@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "api/core/choices.h"
+#include "tests/lib/pages.h"
 #include "tests/lib/test.h"
 #include "worker/comm/comm.h"
 
@@ -92,12 +93,7 @@ static inline void ranks_segments(struct ranks *g, int P, int n_local, int64_t s
     const int64_t bounce = comm_bounce_size(P);
     g->map_size = comm_shm_size(n_local, segment_size > bounce ? segment_size : bounce);
     for (int k = 0; k < ranks_nodes(g); k++) {
-        int fd = memfd_create("seqd-test", MFD_CLOEXEC);
-        if (fd < 0 || ftruncate(fd, g->map_size)) abort();
-        void *p = mmap(NULL, (size_t)g->map_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED) abort();
-        g->memfds[k] = fd;
-        g->heads[k] = p;
+        g->heads[k] = engine_shared(g->map_size, &g->memfds[k]);
         g->heads[k]->magic = SHM_MAGIC;
         g->heads[k]->n_ranks = (uint32_t)P;
         g->heads[k]->abort_rank = -1;
@@ -222,10 +218,8 @@ static inline void ranks_check(const struct ranks *g)
 static inline void ranks_close(struct ranks *g)
 {
     for (int r = 0; r < g->P; r++) comm_close(g->comm[r]);
-    for (int k = 0; k < JOB_MAX_RANKS && g->heads[k]; k++) {
-        munmap(g->heads[k], (size_t)g->map_size);
-        close(g->memfds[k]);
-    }
+    for (int k = 0; k < JOB_MAX_RANKS && g->heads[k]; k++)
+        engine_unshare(g->heads[k], g->map_size, g->memfds[k]);
 }
 
 #endif

@@ -1,11 +1,13 @@
 /* test.c: runs a test, counts the passed and the failed tests, and prints the totals. */
 #include "tests/lib/test.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <unistd.h>
 
 int test_failures_now;
+bool test_fresh_memory;
 static int n_passed, n_failed;
 static const char *running = "no test";
 /* only a death of the process `runner` is reported, because a test may start processes that die */
@@ -39,6 +41,13 @@ static void catch_deaths(void)
         sigaction(deaths[i], &once, NULL);
 }
 
+/* Lets malloc keep blocks of up to 32 MiB, which is its limit, when they are freed. */
+static void keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
 void test_run(const char *name, void (*fn)(void))
 {
     /* A build with injected faults runs only the tests for these faults. */
@@ -46,6 +55,7 @@ void test_run(const char *name, void (*fn)(void))
     test_failures_now = 0;
     running = name;
     catch_deaths();
+    if (!SANITIZED && !test_fresh_memory) keep_memory();
     fn();
     if (test_failures_now)
         n_failed++;

@@ -26,6 +26,10 @@
 /* the number of failed checks in the running test, in all files together */
 extern int test_failures_now;
 
+/* Set by tests that measure memory, before RUN. In other tests freed memory stays with the process,
+ * because faults of pages would take more time than the tests. */
+extern bool test_fresh_memory;
+
 #define CHECK_MSG(cond, ...)                                                                       \
     do {                                                                                           \
         if (!(cond)) {                                                                             \
