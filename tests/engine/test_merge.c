@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 #include "tests/lib/adapter.h"
+#include "tests/lib/adapter_write.h"
 #include "tests/lib/datadir.h"
 #include "tests/lib/hf_save.h"
 
@@ -29,28 +30,6 @@ static float *weights; /* all elements of both, in the flat layout */
 static const struct model_shape *shape(void)
 {
     return &spec->model.shape;
-}
-
-static int keep(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
-{
-    (void)err;
-    memcpy((float *)arg + offset, x, (size_t)n * sizeof *x);
-    return 0;
-}
-
-/* Writes an adapter of all products, none of whose elements is 0. */
-static void write_adapter(void)
-{
-    const int64_t n = param_count(shape());
-    float *x = malloc((size_t)n * sizeof *x);
-    if (!x) abort();
-    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 977 - 488) / 4099;
-    const struct hf_flat flat = {
-        .prefix = ADAPTER_PREFIX, .data = x, .dtype = DT_F32, .trained = true};
-    const struct adapter_base base = {0};
-    snprintf(adapter, sizeof adapter, "%s", in_dir("adapter"));
-    CHECK_MSG(!adapter_save(adapter, shape(), &flat, &base, NULL, &e), "%s", e.text);
-    free(x);
 }
 
 static void describe(void)
@@ -88,7 +67,8 @@ static void take(const char *name, enum precision_id precision)
         if (!shape()->tied) adapter_saves(spec, ADAPTER_SAVES_EMBEDDING | ADAPTER_SAVES_HEAD);
         adapter_shape(spec);
         CHECK_MSG(!rules_freeze(spec, &e), "%s", e.text);
-        write_adapter();
+        snprintf(adapter, sizeof adapter, "%s", in_dir("adapter"));
+        adapter_write(adapter, shape());
         adapter_saves(spec, 0);
         spec->adapter.rank = spec->adapter.type = 0;
         spec->adapter.alpha = 0;
@@ -98,7 +78,7 @@ static void take(const char *name, enum precision_id precision)
     describe();
     CHECK_MSG(!family_check(spec, &e), "%s: %s: %s", name, e.field, e.text);
     weights = realloc(weights, (size_t)param_count(shape()) * sizeof *weights);
-    const struct hf_sink to = {.take = keep, .arg = weights};
+    const struct hf_sink to = {.take = adapter_keep, .arg = weights};
     CHECK_MSG(!hf_load(model, shape(), DT_F32, weights, &e) &&
                   !adapter_load(adapter, shape(), &to, &e),
               "%s: %s", name, e.text);

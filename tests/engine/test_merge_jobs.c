@@ -7,6 +7,7 @@
 #include "api/core/file.h"
 #include "api/core/manifest.h"
 #include "tests/lib/adapter.h"
+#include "tests/lib/adapter_write.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/model_dir.h"
 #include "worker/ckpt/ckpt.h"
@@ -147,23 +148,8 @@ static const struct model_shape *write_adapter(const char *model, const char *to
               "%s", why.text);
     adapter_shape(&s);
     CHECK_MSG(!rules_freeze(&s, &why), "%s", why.text);
-    const int64_t n = param_count(&s.model.shape);
-    float *x = malloc((size_t)n * sizeof *x);
-    if (!x) abort();
-    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 977 - 488) / 4099;
-    const struct hf_flat flat = {
-        .prefix = ADAPTER_PREFIX, .data = x, .dtype = DT_F32, .trained = true};
-    const struct adapter_base base = {0};
-    CHECK_MSG(!adapter_save(to, &s.model.shape, &flat, &base, NULL, &why), "%s", why.text);
-    free(x);
+    adapter_write(to, &s.model.shape);
     return &s.model.shape;
-}
-
-static int keep(void *arg, int64_t offset, int64_t n, const float *x, struct err *why)
-{
-    (void)why;
-    memcpy((float *)arg + offset, x, (size_t)n * sizeof *x);
-    return 0;
 }
 
 /* Finds matrix "lora_A" or "lora_B" of a weight. */
@@ -213,7 +199,7 @@ static void check_sums(const char *base, const char *added, const char *hf,
     struct param p;
     const size_t n = (size_t)param_count(m);
     float *of = calloc(n, sizeof *of), *is = calloc(n, sizeof *is);
-    const struct hf_sink to = {.take = keep, .arg = of};
+    const struct hf_sink to = {.take = adapter_keep, .arg = of};
     CHECK_MSG(of && is && !hf_load(base, m, DT_F32, of, &why) &&
                   !adapter_load(added, m, &to, &why) && !hf_load(hf, m, DT_F32, is, &why),
               "%s", why.text);
