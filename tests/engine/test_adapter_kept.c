@@ -4,6 +4,7 @@
 #include "api/core/file.h"
 #include "tests/lib/adapter_train.h"
 #include "tests/lib/checkpoint.h"
+#include "tests/lib/planned.h"
 #include "worker/ckpt/merge.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/hf/adapter.h"
@@ -539,15 +540,7 @@ static int64_t plan_large(bool adapted, int64_t *activations)
     struct err e = {0};
     engine_spec(&spec, 131072);
     engine_on_device(&spec);
-    spec.model.shape = (struct model_shape){.n_layers = 32,
-                                            .width = 4096,
-                                            .n_heads = 32,
-                                            .n_kv_heads = 8,
-                                            .head_dim = 128,
-                                            .ffn_width = 14336,
-                                            .vocab = 128256,
-                                            .norm_eps = 1e-5,
-                                            .rope_theta = 500000};
+    spec.model.shape = (struct model_shape){PLANNED_LLAMA_8B};
     spec.precision.params = PRECISION_BF16;
     spec.parallel.sp = spec.resources.ranks = 8;
     spec.parallel.zero = 3;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "tests/lib/lm.h"
 #include "tests/lib/mutant.h"
+#include "tests/lib/planned.h"
 #include "worker/family/shape.h"
 #include "worker/plan/check.h"
 #include "worker/plan/choice.h"
@@ -264,18 +265,6 @@ static void test_goldens(void)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-static int64_t size_of(const struct plan *p)
-{
-    return p->arena_size + p->segment_size;
-}
-
-static struct plan *plan_of(int64_t limit, struct plan *p)
-{
-    struct err e = {0};
-    CHECK_MSG(!plan_make(&spec, limit, p, &e), "%s: %s", e.field, e.text);
-    return p;
-}
-
 /* Sets a spec of a decoder with 12 layers, on 2 ranks of 512 rows. */
 static void long_spec(void)
 {
@@ -302,9 +291,9 @@ static void test_memory(void)
         long_spec();
         spec.train.global_batch = 3;
         spec.memory.recompute = mode;
-        plan_of(0, &kept);
+        planned(&spec, 0, &kept);
         spec.memory.offload = OFFLOAD_ACTIVATIONS;
-        plan_of(0, &away);
+        planned(&spec, 0, &away);
         const int64_t record = kept.kept[0];
         CHECK((record > 0) == (mode != RECOMPUTE_FULL));
         CHECK(kept.item[PLAN_X].size == 13 * stream && away.item[PLAN_X].size == 3 * stream);
@@ -322,7 +311,7 @@ static void test_memory(void)
     }
     /* On a device with memory of its own, the store is in the host's memory. */
     CHECK(!spec_intern(&spec, "emulated", 8, &spec.resources.device));
-    plan_of(0, &away);
+    planned(&spec, 0, &away);
     CHECK(away.item[PLAN_OFFLOAD].in_host && away.item[PLAN_OFFLOAD].size == 10 * stream);
     CHECK(away.host_size >= 10 * stream && !away.offload.disk_size);
 }
@@ -343,7 +332,7 @@ static void test_memory_of_stages(void)
     spec.parallel.pp = 2;
     spec.memory.recompute = RECOMPUTE_SELECTIVE;
     spec.memory.offload = OFFLOAD_ACTIVATIONS;
-    plan_of(0, &p);
+    planned(&spec, 0, &p);
     CHECK(p.pipe.first[1] == 7 && p.n_ranks == 4);
     for (int rank = 0; rank < p.n_ranks; rank++) {
         const int64_t slots = rank < 2 ? 2 : 1;
@@ -356,14 +345,14 @@ static void test_memory_of_stages(void)
         CHECK(plan_offloaded(&of, 512) == 4 * (stream + record));
     }
     spec.memory.recompute = RECOMPUTE_FULL;
-    const int64_t least = size_of(plan_of(0, &p));
+    const int64_t least = planned_size(planned(&spec, 0, &p));
     spec.memory.recompute = RECOMPUTE_AUTO;
     spec.memory.offload = OFFLOAD_AUTO;
     engine_legal(&spec);
     CHECK(plan_make(&spec, least, &p, &e) && e.code == ERR_DOES_NOT_FIT);
     CHECK_MSG(strstr(e.text, ADVICE), "%s", e.text);
     set_dir();
-    CHECK(size_of(plan_of(least, &p)) == least && p.offload.on);
+    CHECK(planned_size(planned(&spec, least, &p)) == least && p.offload.on);
 }
 
 /* Checks that "auto" offloads only if the job does not fit with any other setting, and if the job
@@ -374,40 +363,41 @@ static void test_auto(void)
     struct err e = {0};
     long_spec();
     spec.memory.recompute = RECOMPUTE_FULL;
-    plan_of(0, &full);
+    planned(&spec, 0, &full);
     spec.memory.offload = OFFLOAD_ACTIVATIONS;
-    plan_of(0, &away);
-    CHECK(size_of(&away) < size_of(&full));
+    planned(&spec, 0, &away);
+    CHECK(planned_size(&away) < planned_size(&full));
     spec.memory.recompute = RECOMPUTE_AUTO;
-    CHECK(plan_of(0, &p)->recompute == RECOMPUTE_FULL && p.offload.on);
+    CHECK(planned(&spec, 0, &p)->recompute == RECOMPUTE_FULL && p.offload.on);
     spec.memory.offload = OFFLOAD_AUTO;
     engine_legal(&spec);
-    CHECK(plan_make(&spec, size_of(&away), &p, &e) && e.code == ERR_DOES_NOT_FIT);
+    CHECK(plan_make(&spec, planned_size(&away), &p, &e) && e.code == ERR_DOES_NOT_FIT);
     CHECK_MSG(strstr(e.text, ADVICE), "%s", e.text);
     set_dir();
-    plan_of(0, &p);
+    planned(&spec, 0, &p);
     CHECK(!p.offload.on && p.recompute == RECOMPUTE_NONE);
-    plan_of(size_of(&full), &p);
+    planned(&spec, planned_size(&full), &p);
     CHECK(!p.offload.on && p.recompute == RECOMPUTE_FULL);
-    plan_of(size_of(&away), &p);
-    CHECK(p.offload.on && p.recompute == RECOMPUTE_FULL && size_of(&p) == size_of(&away));
+    planned(&spec, planned_size(&away), &p);
+    CHECK(p.offload.on && p.recompute == RECOMPUTE_FULL && planned_size(&p) == planned_size(&away));
     CHECK_MSG(strstr(p.reason, "memory.offload_dir: it would not fit with them"), "%s", p.reason);
     /* Pieces of MLPs are chosen before offloading. */
     spec.model.shape.ffn_width = 8192;
     spec.memory.mlp_chunk_tokens = 256;
     spec.memory.recompute = RECOMPUTE_FULL;
-    const int64_t cut = size_of(plan_of(0, &p));
+    const int64_t cut = planned_size(planned(&spec, 0, &p));
     spec.memory.recompute = RECOMPUTE_AUTO;
     spec.memory.mlp_chunk_tokens = -1;
-    CHECK(cut < size_of(plan_of(0, &p)) && !p.offload.on);
+    CHECK(cut < planned_size(planned(&spec, 0, &p)) && !p.offload.on);
     spec.memory.offload = OFFLOAD_NONE;
-    CHECK(plan_make(&spec, size_of(&away), &p, &e) && e.code == ERR_DOES_NOT_FIT && !p.offload.on);
+    CHECK(plan_make(&spec, planned_size(&away), &p, &e) && e.code == ERR_DOES_NOT_FIT &&
+          !p.offload.on);
     spec.memory.offload = OFFLOAD_AUTO;
     spec.memory.time_chunk = 128;
-    CHECK(plan_make(&spec, size_of(&away), &p, &e) && !p.offload.on);
+    CHECK(plan_make(&spec, planned_size(&away), &p, &e) && !p.offload.on);
     spec.kind = JOB_SCORE;
     spec.memory.offload = OFFLOAD_ACTIVATIONS;
-    CHECK(!plan_of(0, &p)->offload.on);
+    CHECK(!planned(&spec, 0, &p)->offload.on);
 }
 
 /* Checks the estimated time. Copying to the store takes as long as copying back. The copies to the
@@ -423,9 +413,9 @@ static void test_time(void)
     machine_of_hardware(&h, &m);
     long_spec();
     spec.memory.recompute = RECOMPUTE_FULL;
-    machine_estimate(&m, &spec, plan_of(0, &p), &kept);
+    machine_estimate(&m, &spec, planned(&spec, 0, &p), &kept);
     spec.memory.offload = OFFLOAD_ACTIVATIONS;
-    machine_estimate(&m, &spec, plan_of(0, &p), &away);
+    machine_estimate(&m, &spec, planned(&spec, 0, &p), &away);
     const double way = 10 * 512 * 64 * 4 / 25e9;
     CHECK(!(kept.offload_s > 0) && fabs(away.offload_s / (2 * way) - 1) < 1e-9);
     CHECK(fabs(away.step_s / kept.step_s - 1) < 1e-9);
@@ -452,15 +442,7 @@ static void test_large(void)
     struct plan p[2];
     char a[24], b[24], c[24];
     engine_spec(&spec, 1 << 20);
-    spec.model.shape = (struct model_shape){.n_layers = 32,
-                                            .width = 4096,
-                                            .n_heads = 32,
-                                            .n_kv_heads = 8,
-                                            .head_dim = 128,
-                                            .ffn_width = 14336,
-                                            .vocab = 128256,
-                                            .norm_eps = 1e-5,
-                                            .rope_theta = 500000};
+    spec.model.shape = (struct model_shape){PLANNED_LLAMA_8B};
     CHECK(!spec_intern(&spec, "cuda", 4, &spec.resources.device));
     spec.precision.params = PRECISION_BF16;
     spec.parallel.sp = 8;
@@ -470,15 +452,15 @@ static void test_large(void)
     machine_of_hardware(&h, &m);
     for (int i = 0; i < 2; i++) {
         spec.memory.offload = i ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE;
-        machine_estimate(&m, &spec, plan_of(0, &p[i]), &t[i]);
+        machine_estimate(&m, &spec, planned(&spec, 0, &p[i]), &t[i]);
     }
     printf("  8 B, 1048576 tokens, 8 ranks: %s, offloaded %s and of the host %s; %.3g s a step, "
            "%.3g s of copies, %.3g s more than without\n",
-           plan_bytes(a, size_of(&p[0])), plan_bytes(b, size_of(&p[1])),
+           plan_bytes(a, planned_size(&p[0])), plan_bytes(b, planned_size(&p[1])),
            plan_bytes(c, p[1].host_size), t[1].step_s, t[1].offload_s, t[1].step_s - t[0].step_s);
     const int64_t stream = (int64_t)131072 * 4096 * 2;
-    CHECK(size_of(&p[0]) - size_of(&p[1]) == 30 * stream);
-    CHECK((double)size_of(&p[1]) <= 52.3 * (1 << 30) && (double)size_of(&p[1]) <= 56.2e9);
+    CHECK(planned_size(&p[0]) - planned_size(&p[1]) == 30 * stream);
+    CHECK((double)planned_size(&p[1]) <= 52.3 * (1 << 30) && (double)planned_size(&p[1]) <= 56.2e9);
     CHECK(p[1].item[PLAN_OFFLOAD].size == 30 * stream);
     CHECK(fabs(t[1].offload_s - 2 * 30 * (double)stream / 25e9) < 1e-6);
     CHECK(fabs(t[1].step_s / t[0].step_s - 1) < 1e-9); /* all copies are hidden */
@@ -486,7 +468,7 @@ static void test_large(void)
     spec.memory.recompute = RECOMPUTE_AUTO;
     spec.memory.mlp_chunk_tokens = -1;
     spec.memory.offload = OFFLOAD_AUTO;
-    plan_of(size_of(&p[0]) - 1, &p[0]);
+    planned(&spec, planned_size(&p[0]) - 1, &p[0]);
     CHECK(p[0].offload.on && p[0].recompute == RECOMPUTE_FULL);
 }
 
@@ -502,7 +484,7 @@ static struct offload *store_on(int fd, struct plan *p)
     struct err e = {0};
     long_spec();
     spec.memory.offload = OFFLOAD_ACTIVATIONS;
-    const struct offload_options o = {.plan = plan_of(0, p), .fd = fd};
+    const struct offload_options o = {.plan = planned(&spec, 0, p), .fd = fd};
     struct offload *s = offload_open(&o, &e);
     CHECK_MSG(fd >= 0 && s, "%s", e.text);
     return s;
@@ -661,7 +643,7 @@ static void train_on_full(enum offload_id offload, bool writes)
     spec.model.shape.n_layers = LAYERS;
     spec.memory.offload = (int32_t)offload;
     spec.parallel.sp = 1;
-    struct engine_memory mem = engine_open(&spec, plan_of(0, p), NULL);
+    struct engine_memory mem = engine_open(&spec, planned(&spec, 0, p), NULL);
     offload_close(mem.offload);
     const struct offload_options o = {.plan = p, .fd = open("/dev/full", O_RDWR | O_CLOEXEC)};
     mem.offload = offload_open(&o, &e);

@@ -9,6 +9,7 @@
 #include "tests/lib/engine.h"
 #include "tests/lib/freeze.h"
 #include "tests/lib/mutant.h"
+#include "tests/lib/planned.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
@@ -272,18 +273,6 @@ static void test_mutants(void)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-static struct plan *plan_of(int64_t limit, struct plan *p)
-{
-    struct err e = {0};
-    CHECK_MSG(!plan_make(&spec, limit, p, &e), "%s: %s", e.field, e.text);
-    return p;
-}
-
-static int64_t size_of(const struct plan *p)
-{
-    return p->arena_size + p->segment_size;
-}
-
 /* Compares the store and the copied bytes with numbers computed by hand. A rank adds two sequences:
  * a gradient leaves twice and comes back once. With the update, the gradient, the master weights
  * and both moments come back, and all but the gradient leave. */
@@ -293,7 +282,7 @@ static void test_numbers(void)
     struct plan p;
     const struct way w = {.P = 1, .batch = 2, .precision = PRECISION_BF16, .max_norm = 1};
     set_spec(&w, OFFLOAD_OPTIMIZER);
-    plan_of(0, &p);
+    planned(&spec, 0, &p);
     const int64_t n = 4 * param_count(&spec.model.shape);
     const struct offload_count done = plan_away_moves(&p, 0, true),
                                left = plan_away_moves(&p, 0, false);
@@ -311,7 +300,7 @@ static void test_numbers(void)
     CHECK(strstr(json, "\"what\":\"optimizer\""));
     CHECK(strstr(json, "the optimizer offloaded to"));
     spec.kind = JOB_VERIFY; /* a proof has no optimizer */
-    plan_of(0, &p);
+    planned(&spec, 0, &p);
     CHECK(!p.offload.optimizer && !p.by_bucket && !p.offload.size);
 }
 
@@ -330,7 +319,7 @@ static void test_stages(void)
                  OFFLOAD_OPTIMIZER);
         spec.parallel.pp = 2;
         CHECK(!spec_intern(&spec, own ? "emulated" : "cpu", own ? 8 : 3, &spec.resources.device));
-        plan_of(0, &p);
+        planned(&spec, 0, &p);
         for (int rank = 0; rank < p.n_ranks; rank++) {
             CHECK_MSG(!plan_of_rank(&spec, &p, rank, &of, &e), "%s", e.text);
             if (of.host_size > host) host = of.host_size;
@@ -356,9 +345,9 @@ static void test_work(void)
         struct plan p;
         const struct way w = {.P = 1, .batch = n, .tied = 1, .max_norm = 1};
         set_spec(&w, OFFLOAD_NONE);
-        work_count(&m, &spec.model.shape, plan_of(0, &p), &kept);
+        work_count(&m, &spec.model.shape, planned(&spec, 0, &p), &kept);
         set_spec(&w, OFFLOAD_OPTIMIZER);
-        work_count(&m, &spec.model.shape, plan_of(0, &p), &away);
+        work_count(&m, &spec.model.shape, planned(&spec, 0, &p), &away);
         CHECK(p.micro_batches == n && plan_adds_here(&p));
         CHECK_MSG(fabs((away.other_s - kept.other_s) * 1e6 - (double)p.n_trained) < 1e-3,
                   "%lld samples: %.9g elements, not %lld", (long long)n,
@@ -384,9 +373,9 @@ static void step_is(bool own, double seconds, double update_s)
     machine_of_hardware(&h, &m);
     const double n = (double)param_count(&spec.model.shape);
     m.offload = 4 * n / seconds, m.update = n / update_s;
-    machine_estimate(&m, &spec, plan_of(0, &p), &kept);
+    machine_estimate(&m, &spec, planned(&spec, 0, &p), &kept);
     spec.memory.offload = OFFLOAD_OPTIMIZER;
-    machine_estimate(&m, &spec, plan_of(0, &p), &away);
+    machine_estimate(&m, &spec, planned(&spec, 0, &p), &away);
     const double copies = (own ? 4 : 7) * seconds, most = copies > update_s ? copies : update_s;
     const double passes = (kept.compute_s - update_s) * 2 / 3;
     const double seen = 3 * seconds > passes ? 3 * seconds - passes : 0;
@@ -412,15 +401,7 @@ static void test_time(void)
 static void on_one_device(int64_t tokens)
 {
     engine_spec(&spec, tokens);
-    spec.model.shape = (struct model_shape){.n_layers = 32,
-                                            .width = 4096,
-                                            .n_heads = 32,
-                                            .n_kv_heads = 8,
-                                            .head_dim = 128,
-                                            .ffn_width = 14336,
-                                            .vocab = 128256,
-                                            .norm_eps = 1e-5,
-                                            .rope_theta = 500000};
+    spec.model.shape = (struct model_shape){PLANNED_LLAMA_8B};
     CHECK(!spec_intern(&spec, "cuda", 4, &spec.resources.device));
     spec.precision.params = PRECISION_BF16;
     spec.memory.recompute = RECOMPUTE_AUTO;
@@ -447,16 +428,16 @@ static void test_large(void)
     spec.memory.recompute = RECOMPUTE_FULL;
     CHECK(plan_make(&spec, limit, &p, &e) && e.code == ERR_DOES_NOT_FIT);
     printf("  8 B, 500000 tokens, one device: %s with activations offloaded\n",
-           plan_bytes(a, size_of(&p)));
+           plan_bytes(a, planned_size(&p)));
     on_one_device(500000);
-    machine_estimate(&m, &spec, plan_of(limit, &p), &t);
+    machine_estimate(&m, &spec, planned(&spec, limit, &p), &t);
     for (int i = 0; i < PLAN_CLASS_N; i++) plan_bytes(c[i], p.class_size[i]);
     printf("  all offloaded: %s (weights %s, gradients %s, optimizer %s, activations %s, workspace "
            "%s), of the host %s; %.4g s a step, %.3g s of copies, %.3g s not hidden\n",
-           plan_bytes(a, size_of(&p)), c[PLAN_WEIGHTS], c[PLAN_GRADIENTS], c[PLAN_OPTIMIZER],
+           plan_bytes(a, planned_size(&p)), c[PLAN_WEIGHTS], c[PLAN_GRADIENTS], c[PLAN_OPTIMIZER],
            c[PLAN_ACTIVATIONS], c[PLAN_WORKSPACE], plan_bytes(b, p.host_size), t.step_s,
            t.offload_s, t.offload_s - t.hidden_s);
-    CHECK(p.offload.on && p.offload.optimizer && size_of(&p) <= limit);
+    CHECK(p.offload.on && p.offload.optimizer && planned_size(&p) <= limit);
     /* bf16 weights; the largest of a layer's, the embedding's and the head's gradients */
     CHECK(p.class_size[PLAN_WEIGHTS] == 2 * p.n_params);
     CHECK(p.item[PLAN_GRAD].size == 4 * zero_grad_window(&p.shards));
@@ -474,21 +455,21 @@ static void test_auto(void)
         spec.memory.offload = (int32_t)order[i];
         spec.memory.recompute = RECOMPUTE_FULL;
         spec.memory.mlp_chunk_tokens = 2048;
-        plan_of(0, &p[i]);
+        planned(&spec, 0, &p[i]);
         spec.memory.recompute = RECOMPUTE_AUTO;
         spec.memory.mlp_chunk_tokens = -1;
         spec.memory.offload = OFFLOAD_AUTO;
-        plan_of(size_of(&p[i]), &found);
+        planned(&spec, planned_size(&p[i]), &found);
         CHECK_MSG(plan_offload_id(&found) == order[i], "%d at %d", plan_offload_id(&found), i);
         spec.memory.offload = OFFLOAD_NONE;
         engine_legal(&spec);
-        CHECK(plan_make(&spec, size_of(&p[i]), &found, &e) && e.code == ERR_DOES_NOT_FIT);
+        CHECK(plan_make(&spec, planned_size(&p[i]), &found, &e) && e.code == ERR_DOES_NOT_FIT);
         const char *word = i ? "memory.offload \"all\"" : "memory.offload \"activations\"";
         CHECK_MSG(strstr(e.text, word), "%s", e.text);
     }
     CHECK(!spec_intern(&spec, "cpu", 3, &spec.resources.device)); /* no directory is given */
     spec.memory.offload = OFFLOAD_AUTO;
-    CHECK(plan_make(&spec, size_of(&p[2]), &found, &e) && !plan_stores(&found));
+    CHECK(plan_make(&spec, planned_size(&p[2]), &found, &e) && !plan_stores(&found));
 }
 
 /* A proof takes the value of its training. It has no optimizer, so it offloads activations alone,

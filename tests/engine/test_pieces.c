@@ -5,6 +5,7 @@
  * jobs are checked, too. engine.h compares the memory and the bytes of every step with the plan.
  * tests: needs golden */
 #include "tests/lib/lm.h"
+#include "tests/lib/planned.h"
 #include "worker/family/shape.h"
 #include "worker/plan/check.h"
 #include "worker/plan/choice.h"
@@ -244,26 +245,14 @@ static void wide_spec(int64_t S, int P)
     spec.parallel.sp = P;
 }
 
-static int64_t size_of(const struct plan *p)
-{
-    return p->arena_size + p->segment_size;
-}
-
-static struct plan *plan_of(int64_t limit, struct plan *p)
-{
-    struct err e = {0};
-    CHECK_MSG(!plan_make(&spec, limit, p, &e), "%s: %s", e.field, e.text);
-    return p;
-}
-
 /* Compares the kept memory and the workspace with numbers computed by hand. */
 static void test_memory(void)
 {
     struct plan whole, cut;
     wide_spec(4096, 2);
-    plan_of(0, &whole);
+    planned(&spec, 0, &whole);
     spec.memory.mlp_chunk_tokens = 128;
-    plan_of(0, &cut);
+    planned(&spec, 0, &cut);
     const int64_t T = 2048, C = 64, I = 4096, n = 128;
     CHECK(whole.item[PLAN_KEPT].size - cut.item[PLAN_KEPT].size == 3 * T * 2 * I * 4);
     /* The workspace holds the norm's output, its rstd and its gradient for all rows. It holds gate
@@ -274,7 +263,7 @@ static void test_memory(void)
     CHECK(whole.item[PLAN_WORK].size >= T * 2 * I * 4);
     CHECK(cut.mlp_chunk == 128 && !whole.mlp_chunk && cut.flops == whole.flops);
     spec.memory.mlp_chunk_tokens = 1 << 20;
-    CHECK(plan_of(0, &cut)->mlp_chunk == T);
+    CHECK(planned(&spec, 0, &cut)->mlp_chunk == T);
 }
 
 /* Checks the estimated time. The products of gate and up are computed a second time in backward,
@@ -293,17 +282,17 @@ static void test_work(void)
     struct estimate whole, cut;
     machine_of_hardware(&h, &m);
     wide_spec(4096, 2);
-    machine_estimate(&m, &spec, plan_of(0, &p), &whole);
+    machine_estimate(&m, &spec, planned(&spec, 0, &p), &whole);
     spec.memory.mlp_chunk_tokens = 512;
-    machine_estimate(&m, &spec, plan_of(0, &p), &cut);
+    machine_estimate(&m, &spec, planned(&spec, 0, &p), &cut);
     const double again = 3 * 2.0 * 2048 * 64 * 2 * 4096 / 1e9;
     CHECK_MSG(fabs((cut.compute_s - whole.compute_s) / again - 1) < 1e-9, "%g s more, want %g",
               cut.compute_s - whole.compute_s, again);
     /* The rate of a product depends on its number of rows. For few rows it is a tenth here. */
     m.rate[RATE_GEMM][PRECISION_FP32][0] /= 10;
-    machine_estimate(&m, &spec, plan_of(0, &p), &whole);
+    machine_estimate(&m, &spec, planned(&spec, 0, &p), &whole);
     spec.memory.mlp_chunk_tokens = 1;
-    machine_estimate(&m, &spec, plan_of(0, &p), &cut);
+    machine_estimate(&m, &spec, planned(&spec, 0, &p), &cut);
     CHECK(cut.compute_s > 5 * whole.compute_s);
 }
 
@@ -325,7 +314,7 @@ static void test_auto(void)
     for (int i = 0; i < N; i++) {
         spec.memory.recompute = (int32_t)order[i].mode;
         spec.memory.mlp_chunk_tokens = order[i].chunk;
-        size[i] = size_of(plan_of(0, &p));
+        size[i] = planned_size(planned(&spec, 0, &p));
     }
     CHECK(size[1] < size[2]); /* this makes sure that "selective" alone is never needed here */
     for (int i = 0; i < N; i++) {
@@ -333,20 +322,20 @@ static void test_auto(void)
         while (size[first] > size[i]) first++;
         spec.memory.recompute = RECOMPUTE_AUTO;
         spec.memory.mlp_chunk_tokens = -1;
-        plan_of(size[i], &p);
+        planned(&spec, size[i], &p);
         CHECK_MSG(p.recompute == order[first].mode && p.mlp_chunk == order[first].chunk &&
-                      size_of(&p) == size[first],
+                      planned_size(&p) == size[first],
                   "limit of %d: recompute %d, pieces of %lld", i, p.recompute,
                   (long long)p.mlp_chunk);
     }
     CHECK(plan_make(&spec, size[5] - 1, &p, &e) && e.code == ERR_DOES_NOT_FIT);
-    plan_of(size[1], &p);
+    planned(&spec, size[1], &p);
     CHECK(plan_json(&spec, &p, json, sizeof json) > 0);
     CHECK_MSG(strstr(json, "\"mlp_chunk_tokens\":2048") &&
                   strstr(json, "MLP in pieces of 2048 tokens: it would not fit whole"),
               "%.900s", json);
     spec.determinism = DET_RANKS;
-    CHECK(!plan_of(0, &p)->mlp_chunk);
+    CHECK(!planned(&spec, 0, &p)->mlp_chunk);
     engine_legal(&spec);
     CHECK(plan_make(&spec, 4096, &p, &e) && !p.mlp_chunk && p.recompute == RECOMPUTE_FULL);
     CHECK_MSG(strstr(e.text, "; memory.mlp_chunk_tokens 2048 needs "), "%s", e.text);
@@ -355,7 +344,7 @@ static void test_auto(void)
     CHECK(plan_make(&spec, size[5], &p, &e) && !p.mlp_chunk);
     spec.kind = JOB_SCORE;
     spec.memory.mlp_chunk_tokens = 64;
-    CHECK(!plan_of(0, &p)->mlp_chunk);
+    CHECK(!planned(&spec, 0, &p)->mlp_chunk);
 }
 
 /* Checks a decoder with 8 billion weights at 2^20 tokens on 8 devices, in bf16. */
@@ -366,30 +355,22 @@ static void test_large(void)
         struct plan whole, cut;
         char a[24], b[24], c[24], d[24];
         engine_spec(&spec, 1 << 20);
-        spec.model.shape = (struct model_shape){.n_layers = 32,
-                                                .width = 4096,
-                                                .n_heads = 32,
-                                                .n_kv_heads = 8,
-                                                .head_dim = 128,
-                                                .ffn_width = 14336,
-                                                .vocab = 128256,
-                                                .norm_eps = 1e-5,
-                                                .rope_theta = 500000};
+        spec.model.shape = (struct model_shape){PLANNED_LLAMA_8B};
         spec.precision.params = PRECISION_BF16;
         spec.parallel.sp = 8;
         spec.parallel.zero = 3;
         spec.memory.recompute = (int32_t)modes[i];
-        plan_of(0, &whole);
+        planned(&spec, 0, &whole);
         spec.memory.mlp_chunk_tokens = 2048;
-        plan_of(0, &cut);
+        planned(&spec, 0, &cut);
         printf("  8 B, 1048576 tokens, 8 ranks, recompute %s: whole %s (work %s), in pieces %s "
                "(work %s)\n",
-               spec_field("memory.recompute")->words[modes[i]], plan_bytes(a, size_of(&whole)),
-               plan_bytes(b, whole.item[PLAN_WORK].size), plan_bytes(c, size_of(&cut)),
+               spec_field("memory.recompute")->words[modes[i]], plan_bytes(a, planned_size(&whole)),
+               plan_bytes(b, whole.item[PLAN_WORK].size), plan_bytes(c, planned_size(&cut)),
                plan_bytes(d, cut.item[PLAN_WORK].size));
         /* Gate, up, the activation and its gradient are not stored for 131072 rows. These values,
          * without those of a piece and without other workspace, need more than 8 GiB. */
-        CHECK(size_of(&whole) - size_of(&cut) > (int64_t)8 << 30);
+        CHECK(planned_size(&whole) - planned_size(&cut) > (int64_t)8 << 30);
     }
 }
 
@@ -445,7 +426,7 @@ static void test_experts_whole(void)
     struct plan p;
     spec_of("qwen2_moe", PRECISION_FP32);
     spec.memory.mlp_chunk_tokens = 4;
-    plan_of(0, &p);
+    planned(&spec, 0, &p);
     CHECK_MSG(strstr(p.reason, "MLP in pieces of 4 tokens, experts whole: asked for"), "%s",
               p.reason);
 }
