@@ -9,8 +9,7 @@
 #include "api/core/job_paths.h"
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
-#include "tests/lib/tiny.h"
-#include "tests/lib/told.h"
+#include "tests/lib/reading.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/infer.h"
@@ -162,20 +161,6 @@ static void generate_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-static void set_shape(struct model_shape *m, const struct kind *x)
-{
-    *m = x->shape;
-    m->n_layers = 2;
-    m->width = 32;
-    m->n_heads = 4;
-    m->head_dim = 8;
-    m->ffn_width = 64;
-    m->vocab = 260;
-    m->norm_eps = 1e-5;
-    m->rope_theta = 10000;
-    if (!m->max_pos) m->max_pos = 4096;
-}
-
 static void give_all(struct job_spec *s)
 {
     for (int i = 0; i < N_ADAPTERS; i++)
@@ -194,7 +179,8 @@ static void job_of(struct job *j, const struct kind *x, int only, int P, int bat
     spec_defaults(s);
     shape_defaults(&s->model.shape);
     s->kind = JOB_GENERATE;
-    set_shape(&s->model.shape, x);
+    s->model.shape = x->shape;
+    small_sizes(&s->model.shape, 64);
     s->seed = 3;
     s->name = tiny_text(s, only >= 0 && only < N_ADAPTERS ? adapters[only].name : "base");
     s->precision.params = x->precision;
@@ -235,19 +221,11 @@ static void read_lines(struct job *j)
 
 static void run_ranks(struct job *j)
 {
-    static struct plan p;
-    struct ranks g;
     struct err e = {0};
-    const char *roots[] = {scratch};
     snprintf(j->dir, sizeof j->dir, "%s/job", scratch);
     CHECK(!file_remove(j->dir, &e));
-    CHECK_MSG(!prompts_read(&j->p, &j->spec, roots, 1, &e), "%s", e.text);
-    CHECK_MSG(!family_check(&j->spec, &e), "%s: %s", e.field, e.text);
-    CHECK_MSG(!plan_make(&j->spec, 0, &p, &e), "%s", e.text);
-    ranks_open(&g, p.n_ranks, p.segment_size, NULL);
-    ranks_run(&g, generate_body, j);
-    ranks_check(&g);
-    ranks_close(&g);
+    reading_prompts(&j->spec, scratch, &j->p);
+    reading_run(&j->spec, j->spec.resources.ranks, generate_body, j);
     prompts_fini(&j->p);
 }
 

@@ -8,8 +8,7 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
-#include "tests/lib/tiny.h"
-#include "tests/lib/told.h"
+#include "tests/lib/reading.h"
 #include "worker/comm/ledger.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
@@ -193,20 +192,6 @@ static void put_prompts(void)
     put("prompts.jsonl", text, (size_t)(at - text));
 }
 
-static void set_shape(struct model_shape *m, const struct kind *x)
-{
-    *m = x->shape;
-    m->n_layers = 2;
-    m->width = 32;
-    m->n_heads = 4;
-    m->head_dim = 8;
-    m->ffn_width = 48;
-    m->vocab = 260;
-    m->norm_eps = 1e-5;
-    m->rope_theta = 10000;
-    if (!m->max_pos) m->max_pos = 4096;
-}
-
 static void job_of(struct job *j, const struct kind *x, const char *file, int P, int batch)
 {
     char path[128];
@@ -214,7 +199,8 @@ static void job_of(struct job *j, const struct kind *x, const char *file, int P,
     spec_defaults(&j->spec);
     shape_defaults(&j->spec.model.shape);
     j->spec.kind = JOB_GENERATE;
-    set_shape(&j->spec.model.shape, x);
+    j->spec.model.shape = x->shape;
+    small_sizes(&j->spec.model.shape, 48);
     j->spec.seed = 3;
     j->spec.precision.params = x->precision;
     j->spec.determinism = x->determinism;
@@ -239,18 +225,9 @@ static void job_of(struct job *j, const struct kind *x, const char *file, int P,
 /* Runs a job in DIR, which is kept. */
 static void run(struct job *j, const char *dir)
 {
-    static struct plan p;
-    struct ranks g;
-    struct err e = {0};
-    const char *roots[] = {scratch};
     snprintf(j->dir, sizeof j->dir, "%s/%s", scratch, dir);
-    CHECK_MSG(!prompts_read(&j->p, &j->spec, roots, 1, &e), "%s", e.text);
-    CHECK_MSG(!family_check(&j->spec, &e), "%s: %s", e.field, e.text);
-    CHECK_MSG(!plan_make(&j->spec, 0, &p, &e), "%s", e.text);
-    ranks_open(&g, p.n_ranks, p.segment_size, NULL);
-    ranks_run(&g, generate_body, j);
-    ranks_check(&g);
-    ranks_close(&g);
+    reading_prompts(&j->spec, scratch, &j->p);
+    reading_run(&j->spec, j->spec.resources.ranks, generate_body, j);
     prompts_fini(&j->p);
 }
 

@@ -10,6 +10,7 @@
 #include "worker/plan/check.h"
 #include "worker/family/shape.h"
 #include "worker/infer/embed.h"
+#include "worker/infer/infer.h"
 
 /* Fills in a job of the given kind that reads documents from the JSONL file `path`. The caller may
  * change the job before it calls reading_prepare. */
@@ -50,6 +51,15 @@ static inline void reading_run(const struct job_spec *s, int P,
     ranks_run(&g, body, arg);
     ranks_check(&g);
     ranks_close(&g);
+}
+
+/* Reads the prompts of a generate job from a file beneath `dir`, and checks the job. The caller
+ * frees the prompts by prompts_fini. */
+static inline void reading_prompts(struct job_spec *s, const char *dir, struct prompts *p)
+{
+    struct err e = {0};
+    CHECK_MSG(!prompts_read(p, s, &dir, 1, &e), "%s", e.text);
+    CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
 }
 
 /* ---- an embed job ---------------------------------------------------------------------------- */

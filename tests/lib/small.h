@@ -17,6 +17,20 @@ static const struct model_shape tiny_shape = {.n_layers = 2,
                                               .norm_eps = 1e-5,
                                               .rope_theta = 10000};
 
+/* Sets the sizes that the models of several families have alike. `m` has its other fields. */
+static inline void small_sizes(struct model_shape *m, int64_t ffn_width)
+{
+    m->n_layers = 2;
+    m->width = 32;
+    m->n_heads = 4;
+    m->head_dim = 8;
+    m->ffn_width = ffn_width;
+    m->vocab = 260;
+    m->norm_eps = 1e-5;
+    m->rope_theta = 10000;
+    if (!m->max_pos) m->max_pos = 4096;
+}
+
 static inline spec_ref tiny_text(struct job_spec *s, const char *str)
 {
     spec_ref ref = 0;
