@@ -368,6 +368,7 @@ int main(int argc, char **argv)
                  {"load", bench_load},
                  {"prepare", bench_prepare}};
     const char *tmp = getenv("TMPDIR");
+    pin_open();
     MUST(!file_join(dir, &e, "%s/seqd-bench-XXXXXX", tmp ? tmp : "/tmp"));
     MUST(mkdtemp(dir));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -14,15 +14,18 @@
  * of bf16 is its tokens/s divided by the tokens/s of fp32 on the same ranks. Each figure is the
  * best of a few steps, because other programs on the machine can only add time. The median and the
  * worst of the steps are printed, too. The largest resident memory of the process is printed
- * beside the memory that the plan counts. All ranks are threads of this process. */
+ * beside the memory that the plan counts. All ranks are threads of this process. Training can take
+ * turns with other programs (turns.h): then each step has a figure. */
 #include "tests/bench/figure.h"
 #include "tests/bench/passes.h"
 #include "tests/bench/peak.h"
 #include "tests/bench/resident.h"
+#include "tests/bench/turns.h"
 
 enum { STEPS = 3 };
 
 static struct job_spec spec;
+static int n_turns; /* turns with other programs, or 0 */
 
 static const struct model_shape demo = {.n_layers = 6,
                                         .width = 256,
@@ -41,7 +44,7 @@ static void make_spec(int64_t S, int threads, enum precision_id precision)
     spec.model.shape = *shape;
     spec.resources.threads = threads;
     spec.precision.params = precision;
-    spec.train.steps = STEPS + 1;
+    spec.train.steps = 1 + (n_turns ? n_turns : STEPS);
 }
 
 /* The flops of a step according to the plan, and the memory of all ranks: the planned size and the
@@ -59,9 +62,12 @@ static struct cost cost_of(const struct plan *p)
 /* ---- training -------------------------------------------------------------------------------- */
 
 struct clock {
-    double start, s[STEPS]; /* times of the steps without the first, which uses cold pages */
+    double start;
+    double s[TURNS_MOST]; /* times of the steps without the first, which uses cold pages */
     int n;
 };
+
+static void print_turn(double s, const struct cost *cost);
 
 static void clock_stop(struct clock *c, int64_t step)
 {
@@ -72,12 +78,21 @@ static void step_begins(struct train *t, int rank, void *arg)
 {
     struct clock *c = arg;
     if (t->step == 0) pin_rank(rank);
+    if (rank == 0 && t->step > 0 && n_turns) turns_wait();
     if (rank == 0) c->start = peak_now_s();
 }
 
 static void step_ended(struct train *t, int rank, void *arg)
 {
-    if (rank == 0) clock_stop(arg, t->step - 1);
+    struct clock *c = arg;
+    if (rank) return;
+    clock_stop(c, t->step - 1);
+    if (!n_turns) return;
+    const struct cost cost = cost_of(t->plan);
+    if (t->step == 1)
+        turns_ready();
+    else
+        print_turn(c->s[c->n - 1], &cost);
 }
 
 static struct spread train_seconds(int64_t S, int P, int threads, enum precision_id p,
@@ -87,7 +102,7 @@ static struct spread train_seconds(int64_t S, int P, int threads, enum precision
     struct clock c = {0};
     make_spec(S, threads, p);
     struct engine_run r = {.P = P,
-                           .steps = STEPS + 1,
+                           .steps = spec.train.steps,
                            .source = {synth_batch, synth_targets, &y},
                            .before_step = step_begins,
                            .after_step = step_ended,
@@ -169,6 +184,15 @@ static void print_figure(const struct figure *f)
     fflush(stdout);
 }
 
+static struct figure turn; /* the figure of which each turn has one */
+
+static void print_turn(double s, const struct cost *cost)
+{
+    turn.s = spread_of(&s, 1);
+    turn.cost = *cost;
+    print_figure(&turn);
+}
+
 /* Measures the first n_ways ways, in one precision or in each. */
 static void row(const char *what, seconds_of *run, int64_t S, int n_ways, const char *precision)
 {
@@ -177,16 +201,18 @@ static void row(const char *what, seconds_of *run, int64_t S, int n_ways, const 
     for (int i = 0; i < n_ways; i++)
         for (int p = PRECISION_FP32; p < PRECISIONS; p++) {
             if (precision && strcmp(precision, words[p])) continue;
+            turn = (struct figure){.what = what,
+                                   .way = ways[i].name,
+                                   .precision = words[p],
+                                   .S = S,
+                                   .half = p == PRECISION_BF16};
             s[i][p] = run(S, ways[i].P, ways[i].threads, p, &cost);
-            print_figure(&(struct figure){.what = what,
-                                          .way = ways[i].name,
-                                          .precision = words[p],
-                                          .S = S,
-                                          .s = s[i][p],
-                                          .cost = cost,
-                                          .half = p == PRECISION_BF16,
-                                          .fp32_s = p ? s[i][PRECISION_FP32].best : 0,
-                                          .one_s = i ? s[0][p].best : 0});
+            if (n_turns) continue;
+            struct figure f = turn;
+            f.s = s[i][p], f.cost = cost;
+            f.fp32_s = p ? s[i][PRECISION_FP32].best : 0;
+            f.one_s = i ? s[0][p].best : 0;
+            print_figure(&f);
         }
 }
 
@@ -206,6 +232,7 @@ int main(int argc, char **argv)
     if (argc > 5 || (argc > 4 && strcmp(argv[4], "ranks"))) return usage();
     if (precision && strcmp(precision, "fp32") && strcmp(precision, "bf16")) return usage();
     pin_open();
+    n_turns = argc > 1 ? turns_wanted() : 0;
     engine_as_job = true;
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
     if (!be) {

@@ -3,6 +3,7 @@ of JSON (peers.py).
 
     peer_infer.py transformers TOKENS fp32|bf16              prefill, decode and score
     peer_infer.py llama.cpp TOKENS fp32|bf16|q8_0|q4_0 [1b]  prefill and decode; 1b: of 1.24 B
+    peer_infer.py load fp32|bf16                             transformers reads its directory
 
 Threads and allocator are the environment's. A figure is the best of its rounds; a token of decode
 is one of N_TOKENS after TOKENS of prompt."""
@@ -34,22 +35,50 @@ def timed(run):
 # ---- transformers --------------------------------------------------------------------------------
 
 
-def transformers(seq_len, precision):
+def imported():
+    """(torch, transformers)"""
     try:
         import torch
-        import transformers as tf
+        import transformers
     except ImportError:
         sys.exit(77)
+    return torch, transformers
+
+
+def make_model(torch, tf, seq_len, precision):
+    """The model, and the settings that a line has."""
     config = tf.LlamaConfig(hidden_size=WIDTH, intermediate_size=FFN, num_hidden_layers=N_LAYERS,
                             num_attention_heads=N_HEADS, num_key_value_heads=N_HEADS,
                             vocab_size=VOCAB, tie_word_embeddings=True,
                             max_position_embeddings=2 * seq_len, attn_implementation="sdpa")
     torch.manual_seed(1)
     dtype = torch.float32 if precision == "fp32" else torch.bfloat16
-    model = tf.LlamaForCausalLM(config).to(dtype).eval()
+    return tf.LlamaForCausalLM(config).to(dtype).eval(), (
+        f"transformers {tf.__version__}, PyTorch {torch.__version__}, "
+        f"{torch.get_num_threads()} threads, sdpa")
+
+
+def load(precision):
+    """Reads a directory whose file is in the page cache, and a number of each page of its weights."""
+    torch, tf = imported()
+    model, says = make_model(torch, tf, 2048, precision)
+
+    def read():
+        own = tf.LlamaForCausalLM.from_pretrained(scratch, dtype=model.dtype)
+        sum(p.detach().flatten()[::1024].sum().item() for p in own.parameters())
+
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save_pretrained(scratch)
+        read()
+        seconds = [timed(read) for _ in range(ROUNDS)]
+    print(json.dumps({"bench": "setup", "name": f"load {precision} as {precision}, {THREADS} threads",
+                      "s": min(seconds), "rounds": ROUNDS, "settings": says}), flush=True)
+
+
+def transformers(seq_len, precision):
+    torch, tf = imported()
+    model, says = make_model(torch, tf, seq_len, precision)
     ids = torch.randint(VOCAB, (1, seq_len))
-    says = (f"transformers {tf.__version__}, PyTorch {torch.__version__}, "
-            f"{torch.get_num_threads()} threads, sdpa")
 
     def prefill():
         return model(ids, use_cache=True, logits_to_keep=1).past_key_values
@@ -174,6 +203,9 @@ def llama_cpp(seq_len, precision):
 
 def main():
     global N_LAYERS, WIDTH, N_HEADS, N_KV_HEADS, FFN, VOCAB, MODEL
+    if sys.argv[1] == "load":
+        load(sys.argv[2])
+        return
     what, seq_len, precision = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     if sys.argv[4:] == ["1b"]:
         MODEL = "1b"

@@ -12,6 +12,9 @@ bf16, which is copied from the masters after each update.
 peak_mib of a training is the most memory that the process had resident, Python and libraries
 with it.
 
+With BENCH_TURNS a training prints {"ready": 1} after its first step, and computes a step for each
+line that it reads (turns.h).
+
 Threads, their cores and the allocator are the environment's. A figure is the best of its rounds, with the median and
 the worst of them."""
 import json
@@ -46,6 +49,16 @@ def rounds_of(run, n=None, seconds=1.0):
         run()
         times.append(time.perf_counter() - t)
     return times
+
+
+def in_turns(run):
+    """Yields the seconds of a round for each line that is read."""
+    run()
+    print(json.dumps({"ready": 1}), flush=True)
+    for _ in sys.stdin:
+        t = time.perf_counter()
+        run()
+        yield time.perf_counter() - t
 
 
 def report(line, times, more, scale=1e3, unit="ms"):
@@ -146,11 +159,17 @@ def train(seq_len, precision, way, mode):
             masters.give_weights()
         model.zero_grad(set_to_none=True)
 
-    times = rounds_of(step, n=3 if seq_len <= 2048 else 2 if seq_len <= 4096 else 1)
-    report({"bench": "train", "seq_len": seq_len, "precision": precision, "way": way,
-            "mode": mode, "tokens_s": seq_len / min(times),
-            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}, times,
-           f"{mode}, fused AdamW{WAYS[way]}")
+    def tell(times):
+        report({"bench": "train", "seq_len": seq_len, "precision": precision, "way": way,
+                "mode": mode, "tokens_s": seq_len / min(times),
+                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}, times,
+               f"{mode}, fused AdamW{WAYS[way]}")
+
+    if os.environ.get("BENCH_TURNS"):
+        for seconds in in_turns(step):
+            tell([seconds])
+    else:
+        tell(rounds_of(step, n=3 if seq_len <= 2048 else 2 if seq_len <= 4096 else 1))
 
 
 # ---- attention and products ----------------------------------------------------------------------

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """peers.py: seqd's benchmarks beside PyTorch, transformers, llama.cpp and gloo, in turn.
 
-    tests/bench/peers.py [--rounds N] [--keep FILE] [--list] [word ...]
+    tests/bench/peers.py [--rounds N] [--turns] [--keep FILE] [--list] [word ... [, word ...]]
 
-Rows whose name has every word; without words all. A row compares lines of JSON: of one of our
+Rows whose name has every word; a comma begins other words, whose rows are added; without words all.
+A row compares lines of JSON: of one of our
 programs in build/MODE/bench, or of a whole job (peer_embed.py), and of peer_*.py beside this file,
 which prints the same fields. A round runs ours, then the peer's, so that what else the machine does
 meets both; a program that has lines for several rows runs once in a round. The ratio of a row is
@@ -16,7 +17,9 @@ rounds: a limit that was measured in a disturbed moment raises no share.
 Both sides have the same cores, threads bound to them, and allocator (conditions.py). Peers need
 packages that seqd does not (tests/README.md); a missing one is "not installed".
 
---rounds N     of each row, 3
+--rounds N     of each row, 3; memory has one, which all rounds would repeat
+--turns        programs of a training stay loaded, and each waits while another one computes a step,
+               so that a round is a step of each, without their starts and first steps (turns.h)
 --keep FILE    lines are read from FILE and appended to it: a later run continues where one stopped;
                lines of other conditions are left aside
 --bench DIR    our programs, build/release/bench
@@ -49,6 +52,10 @@ class Row:
     def __init__(self, name, what, field, ours, peers, ours_only=None, goal=None, group=None):
         self.name, self.what, self.field, self.ours, self.peers = name, what, field, ours, peers
         self.ours_only, self.goal, self.group = ours_only or {}, goal, group
+
+    def programs(self):
+        """The side and the command of each."""
+        return [("ours", self.ours)] + [(" ".join(p), p) for p in self.peers]
 
 
 # Settings of PyTorch for a training: how it comes to the precision, and how it runs.
@@ -141,6 +148,13 @@ def embed_rows():
                   [["peer_embed.py", "transformers", precision]], goal=1.5)
 
 
+def load_rows():
+    for stored in ("fp32", "bf16"):
+        yield Row(f"load 124M {stored}",
+                  {"bench": "setup", "name": f"load {stored} as {stored}, {CORES} threads"}, "s",
+                  ["bench_setup", "load"], [["peer_infer.py", "load", stored]])
+
+
 def exchange_rows():
     ours, gloo = ["bench_ring", "hops", "steps", "sums"], [["peer_torch.py", "gloo"]]
     for size in (65536, 1 << 20):
@@ -157,7 +171,7 @@ def exchange_rows():
 
 def all_rows():
     for rows in (train_rows, memory_rows, product_rows, attention_rows, infer_rows, block_rows,
-                 embed_rows, exchange_rows):
+                 embed_rows, load_rows, exchange_rows):
         yield from rows()
 
 
@@ -175,16 +189,58 @@ def json_lines(text):
     return lines
 
 
-class Runs:
-    """Runs programs, each once in a round, and keeps what they print."""
+def takes_turns(command):
+    """Whether a program has turns.h, or the same in Python."""
+    return command[0] == "bench_train" or command[:2] == ["peer_torch.py", "train"]
 
-    def __init__(self, bench, peers, keep, conditions):
+
+class Loaded:
+    """A program that waits for its turns, after its start and its first step."""
+
+    def __init__(self, arguments, env, n_rounds):
+        self.process = subprocess.Popen(arguments, env=dict(env, BENCH_TURNS=str(n_rounds)),
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.next_line("ready")
+
+    def next_line(self, key):
+        """The next line of JSON that has the key; none: the program has ended."""
+        for text in self.process.stdout:
+            for line in json_lines(text):
+                if key in line:
+                    return [line]
+        return []
+
+    def turn(self):
+        """Its line, and its exit status if it has printed none."""
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it has ended
+        lines = self.next_line("bench")
+        return lines, 0 if lines else self.process.wait()
+
+    def close(self):
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        self.process.stdout.close()
+        self.process.wait()
+
+
+class Runs:
+    """Runs programs, each once in a round, and keeps what they print. turns: the rounds, if loaded
+    programs take turns, else 0."""
+
+    def __init__(self, bench, peers, keep, conditions, turns=0):
         self.bench, self.peers, self.keep, self.kept = bench, peers, keep, {}
-        self.conditions = conditions
+        self.conditions, self.turns, self.loaded = conditions, turns, {}
+        self.facts = dict(conditions.facts(), **({"turns": True} if turns else {}))
         if keep and os.path.exists(keep):
             with open(keep) as f:
                 for run in json_lines(f.read()):
-                    if run.get("conditions") == conditions.facts():
+                    if run.get("conditions") == self.facts:
                         self.kept[run["round"], tuple(run["command"])] = run
 
     def arguments(self, command):
@@ -197,22 +253,35 @@ class Runs:
         """{"lines": what it printed, "missing": why it printed none, else None}"""
         key = number, tuple(command)
         if key not in self.kept:
-            env = dict(os.environ, **self.conditions.environment())
             try:
-                done = subprocess.run(self.arguments(command), env=env, stdout=subprocess.PIPE,
-                                      text=True)
-                lines, status = json_lines(done.stdout), done.returncode
+                lines, status = self.start(command)
             except OSError:
                 lines, status = [], NOT_INSTALLED
             missing = None if status == 0 and lines else f"failed, status {status}"
             if status == NOT_INSTALLED:
                 missing = "not installed"
             self.kept[key] = {"round": number, "command": command, "lines": lines,
-                              "missing": missing, "conditions": self.conditions.facts()}
+                              "missing": missing, "conditions": self.facts}
             if self.keep and missing is None:
                 with open(self.keep, "a") as f:
                     print(json.dumps(self.kept[key]), file=f)
         return self.kept[key]
+
+    def start(self, command):
+        """The lines of a round, and the exit status."""
+        env = dict(os.environ, **self.conditions.environment())
+        if self.turns and takes_turns(command):
+            name = tuple(command)
+            if name not in self.loaded:
+                self.loaded[name] = Loaded(self.arguments(command), env, self.turns)
+            return self.loaded[name].turn()
+        done = subprocess.run(self.arguments(command), env=env, stdout=subprocess.PIPE, text=True)
+        return json_lines(done.stdout), done.returncode
+
+    def close(self, command):
+        """Ends a program that waits for its turns, if it does."""
+        if tuple(command) in self.loaded:
+            self.loaded.pop(tuple(command)).close()
 
 
 def pick(lines, what):
@@ -231,12 +300,18 @@ def speed(field, line):
     return line[field] if field == "tokens_s" else 1 / line[field]
 
 
+def slower(row, found):
+    """The peers that a faster one leaves out."""
+    best = max((speed(row.field, line) for line in found.values()), default=0)
+    return {name for name, line in found.items() if speed(row.field, line) < SLOWER * best}
+
+
 def measure(row, runs, n_rounds):
     """One side's lines by round: [(ours, {peer's name: its line})], and why a side has none."""
     rounds, missing, left_out = [], {}, set()
-    for number in range(n_rounds):
+    for number in range(1 if row.field == "peak_mib" else n_rounds):
         found = {}
-        for side, command in [("ours", row.ours)] + [(" ".join(p), p) for p in row.peers]:
+        for side, command in row.programs():
             if side in left_out or side in missing:
                 continue
             got = runs.run(number, command)
@@ -246,12 +321,14 @@ def measure(row, runs, n_rounds):
                 missing[side] = got["missing"] or "no such line"
             else:
                 found[side] = line
-        ours = found.pop("ours", None)
-        rounds.append((ours, found))
-        if number == 0 and found:
-            best = max(speed(row.field, line) for line in found.values())
-            left_out = {name for name, line in found.items()
-                        if speed(row.field, line) < SLOWER * best}
+            if number == 0:
+                left_out = slower(row, {n: line for n, line in found.items() if n != "ours"})
+                for name, waits in row.programs():
+                    if name in left_out or name in missing:
+                        runs.close(waits)  # its memory is for those that stay
+        rounds.append((found.pop("ours", None), found))
+    for _, command in row.programs():
+        runs.close(command)
     return rounds, missing
 
 
@@ -388,9 +465,17 @@ def report(rows, runs, n_rounds):
         print_group(group, members)
 
 
+def chosen_rows(words):
+    """The rows that have all words of one of the sets, which commas divide."""
+    sets = " ".join(words).split(",")
+    return [row for row in all_rows()
+            if any(all(f" {w} " in f" {row.name} " for w in some.split()) for some in sets)]
+
+
 def main():
     p = argparse.ArgumentParser(usage=__doc__)
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--turns", action="store_true")
     p.add_argument("--keep")
     p.add_argument("--bench", default=os.path.join(HERE, "../../build/release/bench"))
     p.add_argument("--peers", default=HERE)
@@ -398,7 +483,7 @@ def main():
     p.add_argument("--list", action="store_true")
     p.add_argument("word", nargs="*")
     a = p.parse_args()
-    rows = [row for row in all_rows() if all(f" {w} " in f" {row.name} " for w in a.word)]
+    rows = chosen_rows(a.word)
     if not rows:
         p.error("no row has all of these words")
     if a.list:
@@ -407,7 +492,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         conditions = Conditions(scratch, a.cpuinfo)
         conditions.confine()
-        report(rows, Runs(a.bench, a.peers, a.keep, conditions), a.rounds)
+        runs = Runs(a.bench, a.peers, a.keep, conditions, a.rounds if a.turns else 0)
+        report(rows, runs, a.rounds)
 
 
 if __name__ == "__main__":

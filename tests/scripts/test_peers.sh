@@ -145,6 +145,8 @@ is "comes from the lines of the same trainings" order "bench_train 124m 1024 fp3
 is "its ratio is that of the peer that has the least" says '1.50 (1.50 to 1.50)'
 is "which is named, too" says '"fastest": "peer_torch.py train 1024 fp32 plain compile"'
 is "it is no share of a limit" says '"share": null'
+is "memory in rounds" peers --rounds 3 memory fp32 1024
+is "has one" order "bench_train 124m 1024 fp32" torch-train-plain-eager torch-train-plain-compile
 
 brain() { step "$1" | sed 's/fp32/bf16/'; }
 ours bench_train "$(brain 300)" "$(brain 300)"
@@ -164,6 +166,45 @@ is "each setting's figure is printed" figure 'peer_torch.py train 1024 bf16 auto
 is "with its rounds" figure 'peer_torch.py train 1024 bf16 autocast compile' 185 2
 is "the slow ones' too" figure 'peer_torch.py train 1024 bf16 weights eager' 120 1
 is "and as JSON" says '"peer_torch.py train 1024 bf16 weights compile": {"median": 220'
+
+# ---- turns ---------------------------------------------------------------------------------------
+
+mkdir "$T/turns"
+cat >"$T/turns/peer_torch.py" <<'EOF'
+import os, sys
+T, name = os.environ["T"], sys.argv[1] if sys.argv[1] == "bench_train" else sys.argv[-1]
+def say(text):
+    with open(T + "/order", "a") as f: print(text, file=f)
+say("start " + name)
+if name == os.environ.get("GONE"): sys.exit(77)
+print('{"ready": 1}', flush=True)
+with open(f"{T}/{name}.lines") as f: lines = f.read().split("\n")
+for turn, _ in enumerate(sys.stdin):
+    if not lines[turn]: sys.exit(3)
+    say(name)
+    print(lines[turn], flush=True)
+say("end " + name)
+EOF
+printf '#!/bin/sh\nexec python3 "$T/turns/peer_torch.py" bench_train\n' >"$T/turns/bench_train"
+chmod +x "$T/turns/bench_train"
+gone() { GONE=compile turns "$@"; }
+turns() { peers --bench "$T/turns" --peers "$T/turns" --turns "$@"; }
+peer bench_train "$(step 300)" "$(step 330)" "$(step 400)"
+peer eager "$(step 100)"
+peer compile "$(step 150)" "$(step 200)" "$(step 400)"
+is "in turns" turns --rounds 3 train fp32 1024
+is "each program starts once, and the slower peer ends when it is left out" order "start bench_train" \
+    bench_train "start eager" eager "start compile" compile "end eager" bench_train compile \
+    bench_train compile "end bench_train" "end compile"
+is "a round is a step of each" says '1.65 (1.00 to 2.00)'
+peer bench_train "$(step 300)"
+peer compile "$(step 150)"
+is "a program that ends too early" turns --rounds 2 train fp32 1024
+is "is reported" says 'bench_train 124m 1024 fp32: failed'
+is "a peer that is not installed" gone --rounds 1 train fp32 1024
+is "is reported, too" says 'peer_torch.py train 1024 fp32 plain compile: not installed'
+is "sets of words" peers --list train 1024 , memory 1024 bf16
+is "add their rows" diff <(printf '%s\n' "train 124M fp32 S 1024" "train 124M bf16 S 1024" "memory 124M bf16 S 1024") "$T/out"
 
 product() { echo "{\"bench\":\"kernels\",\"op\":\"gemm_$1\",\"dtype\":\"fp32\",\"shape\":\"$2\",\"threads\":2,\"of_peak\":$3,\"ms\":$4}"; }
 a="M 4096 N 2048 K 768" b="M 4096 N 768 K 2048"
