@@ -261,7 +261,7 @@ static bool count_body(struct http_req *r, size_t size)
 {
     struct http_server *h = r->h;
     if (!is_openai(r)) return true;
-    if (!r->crowded && atomic_fetch_add(&h->bodies, size) + size <= HTTP_OPENAI_BODIES) return true;
+    if (!r->crowded && atomic_fetch_add(&h->bodies, size) + size <= h->o.max_bodies) return true;
     if (!r->crowded) h->bodies -= size;
     r->crowded = true;
     http_drop_body(r);
@@ -322,7 +322,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
         const struct request_verdict *v = front_request(r->conn).verdict;
         if (!v && r->crowded)
             return refuse(r, 503, "peer",
-                          "the bodies of all requests take 256 MiB, the limit: try again");
+                          "the bodies of all requests are too large together: try again");
         return v ? refuse(r, v->status, v->code, v->text) : post_to_loop(r);
     }
     if (!r->response) return MHD_NO;
@@ -538,6 +538,7 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
     if (!h->o.body_ms) h->o.body_ms = 30000;
     if (!h->o.idle_ms) h->o.idle_ms = 60000;
     if (!h->o.max_connections) h->o.max_connections = MAX_CONNECTIONS;
+    if (!h->o.max_bodies) h->o.max_bodies = HTTP_OPENAI_BODIES;
     h->handler = handler;
     h->arg = arg;
     pthread_mutex_init(&h->mutex, NULL);

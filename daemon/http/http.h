@@ -63,6 +63,9 @@ struct http_options {
      * this number, and half of the connections may be streams. On a connection beyond the limits
      * only requests for health are answered. */
     int max_connections;
+    /* largest number of bytes of all bodies beneath /openai/ at one time; 0 stands for
+     * HTTP_OPENAI_BODIES */
+    size_t max_bodies;
 };
 
 /* Opens the sockets and starts the thread. Fails with ERR_INVALID if an address is wrong, and with

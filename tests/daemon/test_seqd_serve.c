@@ -279,23 +279,32 @@ static void test_refused(void)
     finish();
 }
 
-/* Checks a body that is larger than other requests may have, and one that is too large. */
-static void test_large(void)
+/* Makes a body of that size, and sends a request with it. */
+static int send_large(size_t size, char **body)
 {
-    const size_t size = 3 << 20;
-    char *body = malloc(size + 1), head[256];
-    begin_serving();
-    memset(body, ' ', size);
-    memcpy(body, "{\"model\":\"mine\"", 15);
-    body[size - 1] = '}';
-    const int fd = dial(), n = told.n_asks;
+    char head[256];
+    const int fd = dial();
+    CHECK((*body = malloc(size)) != NULL);
+    memset(*body, ' ', size);
+    memcpy(*body, "{\"model\":\"mine\"", 15);
+    (*body)[size - 1] = '}';
     snprintf(head, sizeof head,
              "POST " COMPLETIONS " HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
              "Content-Length: %zu\r\n\r\n",
              size);
     send_all(fd, head, strlen(head));
-    send_all(fd, body, size);
-    UNTIL(told.n_asks > n);
+    send_all(fd, *body, size);
+    return fd;
+}
+
+/* Checks a body that is larger than other requests may have, and one that is too large. */
+static void test_large(void)
+{
+    const size_t size = 3 << 20;
+    char *body, head[256];
+    begin_serving();
+    const int fd = send_large(size, &body);
+    UNTIL(told.n_asks == 1);
     CHECK(told.size == size && !memcmp(told.body, body, size));
     answer(200, "{}", 2, false, false);
     CHECK(answer_of(fd) == 200);
@@ -312,19 +321,10 @@ static void test_large(void)
  * told to forget the body. */
 static void test_early(void)
 {
-    const size_t size = 3 << 20;
-    char *body = malloc(size + 1), head[256];
+    char *body;
     begin_serving();
-    memset(body, ' ', size);
-    memcpy(body, "{\"model\":\"mine\"", 15);
-    const int fd = dial();
-    rest_queued = 2 << 20; /* the session is full after the first piece */
-    snprintf(head, sizeof head,
-             "POST " COMPLETIONS " HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
-             "Content-Length: %zu\r\n\r\n",
-             size);
-    send_all(fd, head, strlen(head));
-    send_all(fd, body, size);
+    rest_queued = 2 << 20; /* the session is full */
+    const int fd = send_large(3 << 20, &body);
     for (int i = 0; i < 50; i++) loop_turn(w.loop, 1);
     CHECK(!told.size);
     rest_queued = -1; /* room for one piece */
@@ -333,6 +333,26 @@ static void test_early(void)
     answer(413, "{\"error\":1}", 11, false, false);
     CHECK(answer_of(fd) == 413 && told.n_drops == 1 && told.size == WIRE_CHUNK);
     rest_queued = 0;
+    free(body);
+    finish();
+}
+
+/* Checks bodies that are too large together. Afterwards there is room again. */
+static void test_crowded(void)
+{
+    char *body;
+    rest_bodies = 1 << 20;
+    begin_serving();
+    for (int i = 0; i < 3; i++) {
+        CHECK(answer_of(send_large(2 << 20, &body)) == 503 && strstr(reply, "Retry-After: 1"));
+        CHECK(strstr(reply, "too large together") && strstr(reply, "{\"error\""));
+        free(body);
+    }
+    const int fd = send_large(1 << 19, &body);
+    UNTIL(told.n_asks == 1);
+    answer(200, "{}", 2, false, false);
+    CHECK(answer_of(fd) == 200);
+    rest_bodies = 0;
     free(body);
     finish();
 }
@@ -350,5 +370,6 @@ int main(void)
     RUN(test_refused);
     RUN(test_large);
     RUN(test_early);
+    RUN(test_crowded);
     return test_done("seqd_serve");
 }

@@ -48,6 +48,7 @@ static struct {
 
 /* the largest number of connections at the same time; 0 means the default of seqd */
 static int rest_connections;
+static size_t rest_bodies;     /* max_bodies of the server */
 static loop_clock *rest_clock; /* the clock; NULL means the clock of the machine */
 static int rest_fetches;       /* the number of FETCH messages that were sent to nodes so far */
 static bool rest_away;         /* nodes have no sessions */
@@ -193,7 +194,8 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
                              .header_ms = deadline_ms,
                              .body_ms = deadline_ms,
                              .idle_ms = deadline_ms,
-                             .max_connections = rest_connections};
+                             .max_connections = rest_connections,
+                             .max_bodies = rest_bodies};
     w.http = http_create(w.loop, &h, routes_handle, &w.routes, &e);
     CHECK_MSG(w.http != NULL, "%s", e.text);
     w.port = atoi(strrchr(http_url(w.http), ':') + 1);
