@@ -39,8 +39,8 @@ static char *field_of(const char *pointer, char *out, size_t size)
     return out;
 }
 
-/* Tells whether a sentence begins with its field. In a batch, "jobs[3]: kind is missing" begins with
- * the field jobs.3.kind. */
+/* Tells whether a sentence begins with its field. In a batch, "jobs[3]: kind is missing" begins
+ * with the field jobs.3.kind. */
 static bool says_field(const char *text, const char *field)
 {
     int n = 0, begun = 0;

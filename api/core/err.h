@@ -57,8 +57,8 @@ int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf,
 /* Does the same as err_errno after a write to a file that must hold at least `needed` bytes. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Tells whether a sentence begins with `name`, the name of a field or an operation, or with a member
- * of the field `name`. */
+/* Tells whether a sentence begins with `name`, the name of a field or an operation, or with a
+ * member of the field `name`. */
 bool err_begins(const char *text, const char *name);
 /* Puts "prefix: " in front of the sentence, to say which operation failed, unless the sentence
  * begins with the prefix already (err_begins). Returns -1. */
