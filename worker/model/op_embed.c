@@ -58,24 +58,32 @@ static const int32_t *ids_of(const struct frame *f, const struct op *o)
 /* A word of a counter that attn_drop's counters do not have there: no layer has such a head. */
 #define NOISE_STREAM 0xFFFFFFFFu
 
-/* Draws the noise of n rows from row r on: [n, cols]. A number is a function of the seed, the step,
- * the sample, the row's position in the sequence and the column. It is uniform within
+/* The noise of n rows from row `first` on: to [n, cols]. A number is a function of the seed, the
+ * step, the sample, the row's position in the sequence and the column. It is uniform within
  * alpha / sqrt(tokens of the sequence * cols). */
-static void draw_noise(const struct frame *f, int64_t r, int64_t n, int64_t cols, float *to)
+struct noise_rows {
+    const struct frame *f;
+    int64_t first, cols;
+    bool local; /* counts positions from the rank's first row, which is a fault on purpose */
+    float *to;
+};
+
+/* Draws the noise of one row. */
+static void draw_row(void *arg, int64_t i, int worker)
 {
-    const struct shard *sh = &f->sp->shard;
+    const struct noise_rows *n = arg;
+    const struct frame *f = n->f;
     const struct batch *b = frame_host(f);
-    const double most = f->sp->drop.noise / sqrt((double)b->n_tokens * (double)cols);
-    const bool local = mutant_on(MUTANT_DROPOUT_LOCAL) && sh->P > 1;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t pos = f->sp->drop.first + (local ? r + i : shard_pos(sh, r + i));
-        uint32_t word[4];
-        for (int64_t c = 0; c < cols; c++) {
-            const uint32_t counter[4] = {(uint32_t)pos, (uint32_t)(c / 4), NOISE_STREAM,
-                                         (uint32_t)b->sample};
-            if (c % 4 == 0) philox4x32(f->sp->drop.key, counter, word);
-            to[i * cols + c] = (float)(most * (((double)word[c % 4] + 0.5) * 0x1p-31 - 1));
-        }
+    const double most = f->sp->drop.noise / sqrt((double)b->n_tokens * (double)n->cols);
+    const int64_t r = n->first + i;
+    const int64_t pos = f->sp->drop.first + (n->local ? r : shard_pos(&f->sp->shard, r));
+    uint32_t word[4];
+    (void)worker;
+    for (int64_t c = 0; c < n->cols; c++) {
+        const uint32_t counter[4] = {(uint32_t)pos, (uint32_t)(c / 4), NOISE_STREAM,
+                                     (uint32_t)b->sample};
+        if (c % 4 == 0) philox4x32(f->sp->drop.key, counter, word);
+        n->to[i * n->cols + c] = (float)(most * (((double)word[c % 4] + 0.5) * 0x1p-31 - 1));
     }
 }
 
@@ -84,11 +92,13 @@ static void add_noise(struct frame *f, struct tensor y)
 {
     const struct twin noise = op_twin_take(f, 4 * NOISE_ROWS * y.cols);
     const struct tensor room = op_scratch_rows(f, DT_F32, NOISE_ROWS, y.cols);
+    const bool local = mutant_on(MUTANT_DROPOUT_LOCAL) && f->sp->shard.P > 1;
     for (int64_t r = 0; r < y.rows; r += NOISE_ROWS) {
         const int64_t n = y.rows - r < NOISE_ROWS ? y.rows - r : NOISE_ROWS;
         const struct tensor to = tensor_sub(y, r, n, 0, y.cols);
         const struct tensor wide = tensor_sub(room, 0, n, 0, y.cols);
-        draw_noise(f, r, n, y.cols, noise.host);
+        struct noise_rows rows = {f, r, y.cols, local, noise.host};
+        be_host_run(f->be, draw_row, &rows, n);
         op_twin_up(f, &noise);
         frame_move(f, wide, to, false);
         frame_move(f, wide, tensor_f32(noise.dev, n, y.cols, y.cols), true);
