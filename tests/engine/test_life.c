@@ -177,6 +177,23 @@ static void test_rollback(void)
     }
 }
 
+/* Checks a rollback to the first weights if the optimizer is offloaded. The moments in the store
+ * must begin again at zero. */
+static void test_rollback_of_offloaded(void)
+{
+    struct order *o = bad_order(NONFINITE_ROLLBACK, "backstore");
+    o->spec.checkpoint.every_steps = 0;
+    o->spec.memory.offload = OFFLOAD_OPTIMIZER;
+    o->spec.memory.offload_dir = tiny_text(&o->spec, scratch);
+    o->args.n_writable = 1;
+    snprintf(o->args.writable[0], sizeof o->args.writable[0], "%s", scratch);
+    if (run_ok(o)) {
+        check_sha(skipped_sha);
+        CHECK(number(g.result, "rollbacks") >= 1);
+    }
+    free(o);
+}
+
 /* Checks rollbacks if weights, gradients and moments are sharded over dp x sp ranks. After a
  * rollback to the start or to a checkpoint, the training must end with the same weights as a
  * training that skips the bad step. */
@@ -902,6 +919,7 @@ int main(int argc, char **argv)
     RUN(test_skip);
     RUN(test_skip_survives);
     RUN(test_rollback);
+    RUN(test_rollback_of_offloaded);
     RUN_LONG(test_rollback_of_shards);
     RUN(test_rollback_of_fused);
     RUN(test_rollbacks_are_counted);

@@ -37,18 +37,6 @@ void training_adopt(struct training *t, const struct weights_start *from)
     t->stage = STAGE_NONE;
 }
 
-/* Clears the moments. They must be cleared, because the arena is zero only when it is new, and
- * the training has used it since then. */
-static void clear_moments(struct training *t)
-{
-    struct model *m = &t->train.model;
-    const enum plan_id ids[] = {PLAN_ADAM_M, PLAN_ADAM_V};
-    for (int i = 0; i < 2; i++) {
-        const struct plan_item *it = &t->r->plan.item[ids[i]];
-        m->be->ops->fill(m->be, (float *)((char *)t->r->arena + it->offset), it->size / 4, 0);
-    }
-}
-
 static int roll_back(struct training *t, const struct rank_step *numbers, const char *why,
                      struct err *e)
 {
@@ -57,7 +45,8 @@ static int roll_back(struct training *t, const struct rank_step *numbers, const 
     const int64_t bad = t->train.step;
     char text[RANK_PATH_SIZE + 256];
     if (run_first(r) && guard_save(&t->guard, r->args->job_dir, e)) return -1;
-    clear_moments(t);
+    /* Moments are zero only when they are new, and the start of a training has none to load. */
+    if (sharded_clear_moments(&t->train.state, e)) return -1;
     if (weights_start(r, &t->train.state, &from, e)) return -1;
     training_adopt(t, &from);
     training_curves_back(t);

@@ -183,6 +183,33 @@ static void random_part(struct sharded_state *h, int64_t seed, int64_t from, enu
                           tensor_of(dtype, to, 1, n, n));
 }
 
+/* Clears this rank's own part of offloaded moments. The window has zeros, which leave for each
+ * piece. */
+static void clear_away(struct sharded_state *h, int b)
+{
+    struct zero_range left = sharded_own_range(h, b), piece;
+    const float *zeros = h->away.window[0][AWAY_M];
+    while (sharded_next_piece(h, &left, &piece))
+        for (enum away_array a = AWAY_M; a <= AWAY_V; a++)
+            away_send(&h->away, a, sharded_away_at(h, a, b, piece.begin), zeros,
+                      piece.end - piece.begin);
+}
+
+int sharded_clear_moments(struct sharded_state *h, struct err *e)
+{
+    const struct zero *z = &h->plan->shards;
+    const struct be_ops *ops = h->model->be->ops;
+    if (!h->away.store) {
+        ops->fill(h->model->be, h->m, h->plan->n_shard, 0);
+        ops->fill(h->model->be, h->v, h->plan->n_shard, 0);
+        return 0;
+    }
+    ops->fill(h->model->be, h->away.window[0][AWAY_M], h->plan->offload.piece, 0);
+    for (int b = z->first; b < z->end; b++)
+        if (zero_trained(z, b)) clear_away(h, b);
+    return away_settle(&h->away, e);
+}
+
 /* Writes random weights to this rank's own part of an array of the store. */
 static void random_away(struct sharded_state *h, int64_t seed, int b, enum away_array which)
 {

@@ -148,6 +148,8 @@ void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n,
  * device. */
 int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                  float *out, struct err *e);
+/* Clears the moments of this rank. Fails as away_settle does. */
+int sharded_clear_moments(struct sharded_state *h, struct err *e);
 /* Writes random weights (model_random) to the elements that this rank holds. */
 void sharded_random(struct sharded_state *h, int64_t seed);
 
