@@ -47,7 +47,7 @@ static int roll_back(struct training *t, const struct rank_step *numbers, const 
     if (run_first(r) && guard_save(&t->guard, r->args->job_dir, e)) return -1;
     /* Moments are zero only when they are new, and the start of a training has none to load. */
     if (sharded_clear_moments(&t->train.state, e)) return -1;
-    if (weights_start(r, &t->train.state, &from, e)) return -1;
+    if (weights_return(r, &t->train.state, &t->base, &from, e)) return -1;
     training_adopt(t, &from);
     training_curves_back(t);
     snprintf(text, sizeof text, "%s; back to step %lld, rollback %lld of %d", why,

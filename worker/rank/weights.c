@@ -332,15 +332,17 @@ static int load_model(struct run *r, struct sharded_state *h, struct err *e)
 
 /* Loads the weights piece by piece, on rank 0. If the weights are random, they exist already, and
  * only adapters of a directory are loaded. A checkpoint of adapters has no weights of their model,
- * which is loaded as at the start of the job. */
+ * which is loaded as at the start of the job unless it is `held`. */
 static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
-                       struct weights_start *out, struct err *e)
+                       const struct base_id *held, struct weights_start *out, struct err *e)
 {
     struct ckpt_arrays a = scatter_arrays(h);
-    const bool model = origin == ORIGIN_MODEL || (origin == ORIGIN_CHECKPOINT && has_adapters(r) &&
-                                                  !spec_random_weights(r->spec));
+    const bool resumes = origin == ORIGIN_CHECKPOINT && has_adapters(r) && !held;
+    const bool model = origin == ORIGIN_MODEL || (resumes && !spec_random_weights(r->spec));
     if (model && load_model(r, h, e)) return -1;
-    if (has_adapters(r) && find_base(r, &out->base, e)) return -1;
+    const bool kept = held && !model; /* files that are read again may be others */
+    if (has_adapters(r) && kept) out->base = *held;
+    if (has_adapters(r) && !kept && find_base(r, &out->base, e)) return -1;
     if (has_adapters(r)) a.base_id = &out->base;
     if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
     return model || has_directory(r) ? scatter_adapters(r, h, e) : 0;
@@ -397,24 +399,38 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
     return copy_files(r, &take, &out->left, e);
 }
 
-int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e)
+/* Fills the arrays of h. If the ranks hold the base of adapters already, `held` identifies it;
+ * otherwise `held` is NULL. */
+static int fill(struct run *r, struct sharded_state *h, const struct base_id *held,
+                struct weights_start *out, struct err *e)
 {
     int64_t origin = 0;
     *out = (struct weights_start){0};
     if (run_first(r) && choose(r, &origin, &out->info, e)) return -1;
     if (share(r, h->model, &origin, sizeof origin, e)) return -1;
-    const bool again = origin == ORIGIN_CHECKPOINT && has_adapters(r) &&
+    const bool again = origin == ORIGIN_CHECKPOINT && has_adapters(r) && !held &&
                        spec_random_weights(r->spec);
     if (origin == ORIGIN_RANDOM || again) sharded_random(h, r->spec->seed);
     if (origin == ORIGIN_RANDOM && spec_new_model(r->spec) && !has_directory(r))
         return run_first(r) && has_adapters(r) ? find_base(r, &out->base, e) : 0;
     if (!run_first(r)) {
         if (scatter_serve(h, e)) return -1;
-    } else if (load_pieces(r, h, origin, out, e) || take_files(r, h, origin, out, e) ||
+    } else if (load_pieces(r, h, origin, held, out, e) || take_files(r, h, origin, out, e) ||
                scatter_end(h, e)) {
         return -1;
     }
     return share(r, h->model, &out->state, sizeof out->state, e);
+}
+
+int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e)
+{
+    return fill(r, h, NULL, out, e);
+}
+
+int weights_return(struct run *r, struct sharded_state *h, const struct base_id *base,
+                   struct weights_start *out, struct err *e)
+{
+    return fill(r, h, base, out, e);
 }
 
 /* ---- a merge --------------------------------------------------------------------------------- */

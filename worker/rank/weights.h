@@ -44,6 +44,11 @@ struct weights_start {
 /* Fills the arrays of h. Collective. Fails with ERR_CONFLICT if a checkpoint belongs to another
  * job or other data, or with the errors of hf_load, ckpt_check and ckpt_load_checked. */
 int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e);
+/* Fills the arrays of h for a rollback, as weights_start does. If the checkpoint has only adapters,
+ * their base is still there, so it is neither read nor drawn again. `base` is the member of an
+ * earlier struct weights_start; only rank 0 reads it. Collective. */
+int weights_return(struct run *r, struct sharded_state *h, const struct base_id *base,
+                   struct weights_start *out, struct err *e);
 
 /* Tells whether a checkpoint was made by this job. */
 bool weights_is_own(const struct run *r, const struct ckpt_info *info);
