@@ -1,4 +1,4 @@
-/* sources: worker/infer/requests.c worker/infer/request_text.c worker/infer/stop.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c api/core/mem.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_merge.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/job_text.c api/core/beneath.c api/core/file.c worker/infer/neutral.c api/core/jwrite.c worker/gguf/[a-z]*.c -DHAVE_PCRE2 -lpcre2-8
+/* sources: worker/infer/request_line.c worker/infer/requests.c worker/infer/request_text.c worker/infer/stop.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c api/core/mem.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_merge.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/job_text.c api/core/beneath.c api/core/file.c worker/infer/neutral.c api/core/jwrite.c worker/gguf/[a-z]*.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Reads any bytes as a line of an openai_batch. A line must either be refused with a sentence, or
  * give a request within the bounds on which generation relies. Reading the line again must give
