@@ -64,12 +64,15 @@ static inline uint16_t box_half(enum dtype type, double x)
 {
     const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
     const uint16_t sign = signbit(x) ? 0x8000 : 0, infinite = (uint16_t)((2 * bias + 1) << n);
-    int e = 0;
+    uint64_t word;
     if (isnan(x)) return sign | infinite | (uint16_t)(1 << (n - 1));
     if (isinf(x) || x == 0) return sign | (x == 0 ? 0 : infinite);
-    (void)frexp(x, &e); /* |x| is in [1/2, 1) 2^e */
+    memcpy(&word, &x, sizeof word);
+    int e = (int)(word >> 52 & 0x7ff) - 1022; /* |x| is in [1/2, 1) 2^e */
     if (e < 2 - bias) e = 2 - bias;
-    const int64_t whole = (int64_t)nearbyint(fabs(x) * ref_power(n + 1 - e));
+    /* the sum with 2^52 has no bits for a fraction, so that it is rounded */
+    const double sum = fabs(x) * ref_power(n + 1 - e) + 0x1p52;
+    const int64_t whole = (int64_t)(sum - 0x1p52);
     /* the leading bit of the significand is included in `whole`, and adds one to the exponent */
     const int64_t bits = ((int64_t)(e - 2 + bias) << n) + whole;
     return (uint16_t)(sign | (bits > infinite ? infinite : bits));
@@ -84,12 +87,17 @@ static inline void box_set(struct box b, int64_t i, int64_t j, float value)
 
 static inline bool box_intact(struct box b)
 {
+    int64_t row = 0, begin = BOX_GUARD; /* the next row of the window */
     for (int64_t k = 0; k < b.n; k++) {
-        int64_t at = k - BOX_GUARD, row = at / b.t.ld, col = at % b.t.ld;
-        bool inside = at >= 0 && row < b.t.rows && col < b.t.cols;
+        if (k == begin && row < b.t.rows) {
+            row++;
+            begin += b.t.ld;
+            k += b.t.cols - 1;
+            continue;
+        }
         bool same = b.t.dtype == DT_F32 ? ((uint32_t *)b.mem)[k] == BOX_SENTINEL
                                         : ((uint16_t *)b.mem)[k] == BOX_SENTINEL_HALF;
-        if (!inside && !same) return false;
+        if (!same) return false;
     }
     return true;
 }
