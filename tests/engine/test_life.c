@@ -194,6 +194,39 @@ static void test_rollback_of_offloaded(void)
     free(o);
 }
 
+static void remove_base(struct gang *k, const struct rank_step *s)
+{
+    char path[160];
+    (void)k;
+    snprintf(path, sizeof path, "%s/model.safetensors", bad_model);
+    CHECK(s->step > 1 || !unlink(path));
+}
+
+/* Checks a rollback to a checkpoint of adapters. The base of the adapters did not change, so it is
+ * not read again: its file is gone since the first step. */
+static void test_rollback_of_adapters(void)
+{
+    char want[80] = "";
+    for (int way = 0; way < 2; way++) {
+        struct order *o = bad_order(way ? NONFINITE_ROLLBACK : NONFINITE_SKIP,
+                                    way ? "backlora" : "skiplora");
+        o->spec.adapter.type = ADAPTER_LORA;
+        o->spec.adapter.rank = 2;
+        o->spec.adapter.alpha = 4;
+        o->spec.checkpoint.every_steps = way ? 1 : 0;
+        prepare_run(o);
+        gang_start(&g, 2, o);
+        if (way) g.on_step = remove_base;
+        gang_run(&g);
+        CHECK(all_ok(&g));
+        if (!way) text(g.result, "weights_sha256", want, sizeof want);
+        check_sha(want);
+        CHECK(number(g.result, "rollbacks") == (way ? number(g.result, "skipped_steps") : 0));
+        free(o);
+    }
+    write_model(bad_model, "bad", tiny_shape.norm_eps, 'Z', NAN);
+}
+
 /* Checks rollbacks if weights, gradients and moments are sharded over dp x sp ranks. After a
  * rollback to the start or to a checkpoint, the training must end with the same weights as a
  * training that skips the bad step. */
@@ -920,6 +953,7 @@ int main(int argc, char **argv)
     RUN(test_skip_survives);
     RUN(test_rollback);
     RUN(test_rollback_of_offloaded);
+    RUN(test_rollback_of_adapters);
     RUN_LONG(test_rollback_of_shards);
     RUN(test_rollback_of_fused);
     RUN(test_rollbacks_are_counted);
