@@ -354,7 +354,7 @@ static void test_offload(void)
         spec.model.shape.n_layers = pp == 1 ? 5 : 8;
         spec.train.global_batch = 2 * pp - 1;
         spec.precision.params = i % 2 ? PRECISION_BF16 : PRECISION_FP32;
-        spec.parallel.zero = 3 - i;
+        spec.parallel.zero = (7 - way) % 4;
         spec.memory.recompute = RECOMPUTE_NONE + i;
         engine_on_device(&spec);
         const int P = 1 + i % 2;
