@@ -504,7 +504,7 @@ static void write_chunk_logprobs(struct reply *p, struct jwrite *w, const struct
     const struct reply_chunk *k = j->chunk;
     const struct reply_part part = {&k->tokens, k->tokens.n, 0};
     const struct infer_choice view = {.tokens = k->tokens, .n_text = k->tokens.n};
-    const int64_t first = k->n_before;
+    const int64_t first = j->r->n_tokens + k->n_before;
     if (j->r->is_chat) {
         write_chat_logprobs(p, w, &view);
         return;

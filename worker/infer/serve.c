@@ -250,7 +250,8 @@ static int finish_pass(struct server *s, struct err *e)
         if (q && serve_read_stream(&s->reader, q, &s->work[k], &s->slot[k].answer, e)) return -1;
         if (s->work[k].done && end_slot(s, k, e)) return -1;
     }
-    return 0;
+    /* now, because rank 0 may wait for messages before the next pass */
+    return s->door ? serve_asks_send(s->asks, s->door, &s->unsent, e) : 0;
 }
 
 /* ---- the job --------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ struct source {
     int64_t n_tokens;           /* number of the tokens that can be sent */
     const char *text;           /* with a tokenizer: the text, of which `size` bytes can be sent */
     int64_t begin, size;
-    const int64_t *token_end; /* ends of the continuation's tokens alone */
+    const int64_t *token_end; /* ends of the prompt's tokens, and then of the continuation's */
     enum infer_finish finish;
     bool ended;
 };
@@ -53,14 +53,14 @@ static int64_t whole_tokens(const int32_t *id, int64_t first, int64_t n, struct 
     return n;
 }
 
-static void read_ended(const struct infer_choice *c, int64_t n_prompt, struct source *s)
+static void read_ended(const struct infer_choice *c, struct source *s)
 {
     *s = (struct source){.tokens = c->tokens,
                          .n_tokens = c->n_text,
                          .text = c->text,
                          .begin = c->begin,
                          .size = c->size,
-                         .token_end = c->text ? c->token_end + n_prompt : NULL,
+                         .token_end = c->token_end,
                          .finish = c->finish,
                          .ended = true};
 }
@@ -81,9 +81,9 @@ static int read_begun(const struct serve_cursor *c, const struct infer *in,
         s->text = p->all.data;
         s->begin = p->begin;
         s->size = p->late ? p->begin : p->fed - held_back(&r->stop);
-        s->token_end = p->end + p->n_prompt;
+        s->token_end = p->end;
         s->n_tokens = c->n_tokens;
-        while (s->n_tokens < w->n && s->token_end[s->n_tokens] <= s->size) s->n_tokens++;
+        while (s->n_tokens < w->n && p->end[p->n_prompt + s->n_tokens] <= s->size) s->n_tokens++;
         if (p->late) s->n_tokens = 0;
         return 0;
     }
@@ -150,7 +150,7 @@ int serve_stream_next(struct serve_cursor *c, const struct infer *in, const stru
     const bool ended = w->done || c->choice < w->sequence;
     if (c->choice == a->n) return 0;
     if (ended)
-        read_ended(&a->choice[c->choice], w->request.n_tokens, &s);
+        read_ended(&a->choice[c->choice], &s);
     else if (read_begun(c, in, w, text, &s))
         return -1;
     *out = (struct reply_chunk){.index = c->choice,
