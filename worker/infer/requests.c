@@ -25,15 +25,29 @@ int request_init(struct request *r, int64_t room, struct err *e)
     return err_set(e, ERR_IO, "out of memory for a prompt of %lld bytes", (long long)room);
 }
 
-void request_fini(struct request *r)
+static void free_scratch(struct request *r)
 {
-    free(r->tokens);
     free(r->text);
     text_tokens_fini(&r->cut);
     text_fini(&r->talk);
     jinja_output_fini(&r->written);
-    r->tokens = NULL;
     r->text = NULL;
+    r->room = 0;
+}
+
+void request_fini(struct request *r)
+{
+    free_scratch(r);
+    free(r->tokens);
+    r->tokens = NULL;
+}
+
+void request_trim(struct request *r)
+{
+    int32_t *less = realloc(r->tokens, (size_t)(r->n_tokens + 1) * sizeof *less);
+    if (less) r->tokens = less;
+    r->token_room = r->n_tokens;
+    free_scratch(r);
 }
 
 /* Sets all options to those of the job. */

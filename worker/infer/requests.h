@@ -93,6 +93,8 @@ struct request {
  * prompt or line. */
 int request_init(struct request *r, int64_t room, struct err *e);
 void request_fini(struct request *r);
+/* Frees the memory that only reading needs. No other request can be read into r. */
+void request_trim(struct request *r);
 
 /* Makes r from prompt number i of the job. i is part of the key of the random numbers. Sets
  * r->refused if the text cannot be converted to tokens, or if the prompt's tokens and

@@ -42,6 +42,7 @@ int serve_read_body(const struct infer *in, struct request *r, const struct requ
     r->no_tokenizer = in->no_tokenizer;
     r->chat = in->chat;
     request_of_body(r, in->spec, c, body, size);
+    request_trim(r);
     return 0;
 }
 
