@@ -52,19 +52,20 @@ static void note_failure(struct attempts *c, struct job *j, struct event *at)
  * not counted. */
 static void fail_attempt(struct attempts *c, struct job *j, struct event *ev)
 {
+    const bool served = attempt_served(j, loop_now_ms(c->loop));
     attempt_release(j->attempt);
-    ev->stepped_ms = j->stepped_ms;
+    ev->stepped_ms = served ? c->commits->utc_ms() : j->stepped_ms;
     if (ev->blame)
         blame_settle(j,
                      ev->blame != BLAME_FILES ||
                          pass_elsewhere(c->cluster, j, ev->node, loop_now_ms(c->loop)),
                      ev);
     struct event at;
-    const bool counts = count_failure(j, ev, &at);
+    const bool counts = !served && count_failure(j, ev, &at);
     /* If a node is lost while it is away, the job has been placed on other nodes instead. Such a
      * job must not give up. */
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
-    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves &&
+    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves && !served &&
                    job_gives_up(j, c->commits->utc_ms());
     if (ev->gives_up)
         err_prefix(&ev->err, "given up %d h after the last step or the first attempt",

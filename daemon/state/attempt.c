@@ -11,8 +11,9 @@
 #include "api/core/mutant.h"
 #include "daemon/state/blame.h"
 
-#define STOP_MS  5000 /* time after which STOP is sent again if the attempt has not stopped */
-#define DRAIN_MS 5000 /* time beyond serve.drain_s after which a job that serves is stopped */
+#define STOP_MS   5000 /* time after which STOP is sent again if the attempt has not stopped */
+#define SERVED_MS ((int64_t)600 * 1000) /* time after which a job that serves has made progress */
+#define DRAIN_MS  5000 /* time beyond serve.drain_s after which a job that serves is stopped */
 
 struct job_attempt *attempt_create(const struct job *j, int64_t now_ms)
 {
@@ -193,6 +194,18 @@ static void blame_gang(const struct job *j, const struct nodes *nodes, const str
 int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms)
 {
     return a->ran && now_ms > a->ready_ms ? now_ms - a->ready_ms : 0;
+}
+
+bool attempt_answered(const struct job *j)
+{
+    return j->spec->kind == JOB_SERVE && j->attempt && j->attempt->has_progress &&
+           j->progress.done >= 1;
+}
+
+bool attempt_served(const struct job *j, int64_t now_ms)
+{
+    return attempt_answered(j) || (j->spec->kind == JOB_SERVE && j->attempt &&
+                                   attempt_ran_ms(j->attempt, now_ms) >= SERVED_MS);
 }
 
 /* Tells whether a job that serves was cancelled and has answered its open requests. */

@@ -125,6 +125,8 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     memcpy(j->err_node, ev->node, sizeof j->err_node);
     fold_avoid(j, ev);
     fold_blame(j, ev, before);
+    /* A failed attempt of a serve job tells here that it has made progress. */
+    if (j->spec->kind == JOB_SERVE && ev->stepped_ms > j->stepped_ms) j->n_failures = 0;
     if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
     /* If the node lacks files, the next node is tried without a delay. */
     const bool at_once = moves || ev->blame == BLAME_FILES;

@@ -196,6 +196,45 @@ static void test_products(void)
     finish();
 }
 
+/* Checks a serve job, which fails often. It has failed finally if no attempt has answered a request
+ * or was ready for 10 minutes. Else the job is placed again, also after a day. */
+static void test_served(void)
+{
+    static const struct {
+        double answered;
+        int64_t ready_ms;
+        bool again;
+    } row[] = {{0, 0, false},
+               {0, 599000, false},
+               {1, 0, true},
+               {0, 600000, true},
+               {0, JOB_RETRY_MS, true}};
+    const char *const train = spec_text_json;
+    spec_text_json =
+        "{\"kind\":\"serve\",\"model\":{\"config\":{\"hidden_size\":64,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+        "\"data\":{\"seq_len\":300},\"resources\":{\"ranks\":2}}";
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        begin();
+        hello();
+        CHECK(submit(NULL, NULL) == 1);
+        settle();
+        struct sim_attempt *a = attempt_of(1, 1);
+        CHECK(a && a->task == TASK_RUN);
+        if (a) play_start(a), send_spool(a), settle();
+        for (int n = 0; n < 5 && a; n++) {
+            if (row[i].answered > 0) rec_progress(a, row[i].answered, 0), send_spool(a);
+            w.now += row[i].ready_ms;
+            settle();
+            die(a, 0, 0, SIGXFSZ);
+            a = next();
+        }
+        CHECK_MSG((a != NULL) == row[i].again, "row %zu: %s", i, state_of(1));
+        finish();
+    }
+    spec_text_json = train;
+}
+
 int main(void)
 {
     seqd_test_init();
@@ -206,5 +245,6 @@ int main(void)
     RUN(test_no_progress);
     RUN(test_progress);
     RUN(test_products);
+    RUN(test_served);
     return test_done("seqd_again");
 }

@@ -87,7 +87,7 @@ static inline int on_send(void *arg, const char *node, const struct msg *m)
         memset(a, 0, sizeof *a);
         a->job = m->job, a->epoch = m->epoch, a->task = m->task, a->n_ranks = m->n_ranks;
         CHECK(m->n_local == m->n_ranks && m->spec && m->spec->data.seq_len);
-        CHECK((m->task == TASK_RUN) == (*m->prepared_id != 0));
+        CHECK((m->task == TASK_RUN) == (*m->prepared_id != 0) || m->spec->kind == JOB_SERVE);
         w.form = m->spec->parallel.form;
         break;
     case MSG_BLOBS:
@@ -301,7 +301,8 @@ static inline void play_train(struct sim_attempt *a)
 
 /* ---- the client's side ----------------------------------------------------------------------- */
 
-static const char spec_text_json[] =
+/* The job that submit makes. */
+static const char *spec_text_json =
     "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
     "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":\"/x\"}],"
     "\"seq_len\":100},\"train\":{\"passes\":1},\"resources\":{\"ranks\":2},\"limits\":{"
