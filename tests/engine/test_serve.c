@@ -55,7 +55,7 @@ static const struct {
     {1, true, "\"prompt\":\"a\",\"max_tokens\":2"},
     {1, false, "\"prompt\":\"echo\",\"echo\":true,\"max_tokens\":3,\"logprobs\":1"},
     {ADAPTER_BASE, true, "\"prompt\":[104,105],\"top_k\":5,\"n\":3,\"max_tokens\":9"},
-    {0, true, "\"prompt\":\"s\",\"stop\":[\"ab\",\"e\",\"tta\"],\"temperature\":2.5,\"max_tokens\":20,\"logprobs\":0"},
+    {0, true, "\"prompt\":\"s\",\"stop\":[\"atx\",\"u):R\",\"tta\"],\"temperature\":2.5,\"max_tokens\":20,\"logprobs\":0"},
     {ADAPTER_BASE, true, "\"prompt\":\"one two\",\"seed\":4,\"ignore_eos\":true,\"max_tokens\":17"},
     {1, true, "\"prompt\":\"aaaa\",\"repetition_penalty\":1.5,\"presence_penalty\":0.2,\"max_tokens\":20,\"stop\":\"zz\""},
     {0, false, "\"prompt\":\"last\",\"temperature\":0,\"max_tokens\":1"},
