@@ -160,6 +160,47 @@ static void test_ends(void)
     drop(j);
 }
 
+/* Makes a running job that serves, and asks it to stop. */
+static struct job *draining(enum job_event by)
+{
+    struct job *j = job_of(1);
+    j->spec->kind = JOB_SERVE;
+    j->spec->serve.drain_s = 30;
+    CHECK(!job_fold(j, &(struct event){.type = EV_READY, .n_ranks = 2}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = by}, NULL));
+    CHECK(j->state == JOB_STOPPING && j->saving);
+    j->attempt->save_ms = 1000;
+    return j;
+}
+
+/* Checks that a job that serves has serve.drain_s for its open requests, and that a cancelled one
+ * succeeds when they are answered. */
+static void test_drain(void)
+{
+    struct event ev;
+    struct job *j = draining(EV_CANCEL);
+    CHECK(!attempt_save_late(j, 35999, 600000) && attempt_save_late(j, 36000, 600000));
+    CHECK(attempt_save_late(j, 21000, 20000)); /* seqd allows less */
+    j->attempt->parts[0].ended = j->attempt->parts[0].saved = true;
+    CHECK(attempt_stopped(j, 40000, &ev) && ev.type == EV_DONE);
+    ev.at_ms = 40000; /* set by the commit */
+    CHECK(!job_fold(j, &ev, NULL) && j->state == JOB_SUCCEEDED);
+    drop(j);
+    j = draining(EV_CANCEL); /* its ranks were stopped */
+    j->attempt->parts[0].ended = true;
+    CHECK(attempt_stopped(j, 40000, &ev) && ev.type == EV_STOPPED && !attempt_unsaved(j, &ev));
+    drop(j);
+    j = draining(EV_CANCEL); /* and cancelled again */
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL) && !j->saving);
+    drop(j);
+    j = draining(EV_SUSPEND);
+    j->attempt->parts[0].ended = j->attempt->parts[0].saved = true;
+    CHECK(attempt_stopped(j, 40000, &ev) && ev.type == EV_STOPPED);
+    ev.at_ms = 40000;
+    CHECK(!job_fold(j, &ev, NULL) && j->state == JOB_SUSPENDED);
+    drop(j);
+}
+
 int main(void)
 {
     RUN(test_start);
@@ -168,5 +209,6 @@ int main(void)
     RUN(test_convict);
     RUN(test_start_timeout);
     RUN(test_ends);
+    RUN(test_drain);
     return test_done("seqd_attempt");
 }
