@@ -229,7 +229,7 @@ static struct jv *parse_lines(const char *text, struct err *e)
     return all;
 }
 
-/* Adds the specs of v, which is a spec or an array of specs, to all. */
+/* Appends to `all` the spec v, or each spec of the array v. */
 static int add_specs(struct cli *c, const char *path, const struct jv *v, struct jv *all)
 {
     const size_t n = jv_is_array(v) ? jv_len(v) : 1;

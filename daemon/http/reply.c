@@ -1,4 +1,5 @@
-/* reply.c: writes JSON and problems, and reads parameters of a query. */
+/* reply.c: answers with JSON, or with an error (application/problem+json), and reads the parameters
+ * of a request's query. */
 #include "daemon/http/reply.h"
 
 #include <stdio.h>

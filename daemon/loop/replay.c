@@ -197,8 +197,8 @@ static void expect_quarantined(const struct replaying *r)
         node_expect(&r->cluster->nodes, q->node, r->now_ms);
 }
 
-/* Restores the backoff of a job and counts the job for its user. Marks as expected the nodes on
- * which the job's attempt may run. */
+/* Restores the backoff of a job, counts the job for its user, and calls node_expect for the nodes
+ * of its attempt and for those that have its files. */
 static void live_again(void *arg, struct job *j)
 {
     const struct replaying *r = arg;

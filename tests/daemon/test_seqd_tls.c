@@ -310,7 +310,7 @@ static void test_wrong_handshakes(void)
             hello.bytes[i] ^= (char)(1 << bit);
             CHECK(send(fd, hello.bytes, hello.n, MSG_NOSIGNAL) == (ssize_t)hello.n);
             hello.bytes[i] ^= (char)(1 << bit);
-            send(fd, hello.bytes, i, MSG_NOSIGNAL); /* more bytes follow that make no sense */
+            send(fd, hello.bytes, i, MSG_NOSIGNAL); /* then bytes that make no sense */
             if (i % 3 == 0) setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
             close(fd);
         }

@@ -4,8 +4,8 @@
 #include "tests/lib/mutant.h"
 #include "tests/lib/variants.h"
 
-/* There are twelve pairs of a number of ranks and a layout. Checks p with the pairs whose indices
- * are first, first + step, and so on. */
+/* Checks p with every step-th of the twelve pairs (number of ranks, layout), from index `first`
+ * on. */
 static void check_problem(struct problem p, int first, int step)
 {
     truth(&p);

@@ -296,8 +296,8 @@ static void test_degree(void)
     CHECK(choice.option[0].fits && choice.option[0].sp > 1);
 }
 
-/* Checks that fields that the job sets are not changed. Also checks that no field is chosen by its
- * estimated time if the machine is unknown. */
+/* Checks that fields that the job sets are not changed. Also checks that no field is chosen by
+ * the estimated time of a step if the machine is unknown. */
 static void test_asked(void)
 {
     struct machine m = devices(1, 1e-4, 1000), none = {0};

@@ -191,7 +191,8 @@ static void test_empty_source(void)
         struct data_order *x = data_order_open(d, &o, &e);
         if (weighted) {
             CHECK(!x && e.code == ERR_INVALID);
-            CHECK_MSG(strstr(e.text, "source 1") && strstr(e.text, "at least 13 tokens"), "%s", e.text);
+            CHECK_MSG(strstr(e.text, "source 1") && strstr(e.text, "at least 13 tokens"), "%s",
+                      e.text);
         } else {
             CHECK(x && data_order_samples(x) == 1);
         }

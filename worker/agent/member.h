@@ -31,10 +31,9 @@ struct member_calls {
     int (*send)(void *arg, const struct msg *m); /* sends m to seqd; returns -1 if no session is
                                                   * open */
 };
-/* Opens the identity. If the node has no certificate, the token file is needed. In that case
- * fails with ERR_INVALID if the options name no token file or if the file has no token, and
- * fails as file_read does. Fails with ERR_CORRUPT if node.pem is damaged. Also fails as
- * pki_match, pki_read and err_errno do. */
+/* Opens the identity. A node without a certificate needs the token file: ERR_INVALID if the options
+ * name none or if the file has no token, and the errors of file_read. Fails with ERR_CORRUPT if
+ * node.pem is damaged. Also fails as pki_match, pki_read and err_errno do. */
 struct member *member_open(struct loop *l, const struct member_options *o,
                            const struct member_calls *calls, void *arg, struct err *e);
 void member_close(struct member *m); /* not to be called in a callback; accepts NULL */

@@ -14,7 +14,7 @@
  * other keys are refused. */
 static const struct {
     const char *name;
-    bool windowed; /* set if only architectures with windows may have this key */
+    bool windowed; /* set if only architectures with sliding windows may have this key */
     bool zero;     /* set if the value of the key must be 0 */
 } known[] = {
     {"vocab_size", false, false},

@@ -22,9 +22,9 @@ struct memory_choice {
     bool proven; /* there is a proof, so the ranks keep the experts that rows choose */
     int samples; /* reference: number of samples of the proof */
     bool reference;
-    /* reference: it has its own copy of the weights, because the ranks have only shards */
+    /* set if the reference has its own copy of the weights, because the ranks have only shards */
     bool weights;
-    /* reference: it has room for the whole gradient of the ranks, as PLAN_GRAD_ACC */
+    /* set if the reference has room for the whole gradient of the ranks, as PLAN_GRAD_ACC */
     bool collect;
 };
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e);

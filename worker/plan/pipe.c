@@ -20,9 +20,9 @@ int pipe_stage(const struct pipe *p, int section)
     return stage;
 }
 
-/* Fills the stages from the last to the first. Each stage gets sections up to `limit`, but at
- * least one layer remains for each earlier stage. Tells whether the first stage is within the
- * limit as well. */
+/* Fills the stages from the last to the first. A stage takes sections while their cost is at most
+ * `limit`, and leaves at least one layer for each earlier stage. Tells whether the first
+ * stage is within the limit as well. */
 static bool fill(const double *cost, int n_layers, double limit, struct pipe *out)
 {
     int b = n_layers + 2;
