@@ -196,16 +196,10 @@ int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms)
     return a->ran && now_ms > a->ready_ms ? now_ms - a->ready_ms : 0;
 }
 
-bool attempt_answered(const struct job *j)
-{
-    return j->spec->kind == JOB_SERVE && j->attempt && j->attempt->has_progress &&
-           j->progress.done >= 1;
-}
-
 bool attempt_served(const struct job *j, int64_t now_ms)
 {
-    return attempt_answered(j) || (j->spec->kind == JOB_SERVE && j->attempt &&
-                                   attempt_ran_ms(j->attempt, now_ms) >= SERVED_MS);
+    return job_answered(j) || (j->spec->kind == JOB_SERVE && j->attempt &&
+                               attempt_ran_ms(j->attempt, now_ms) >= SERVED_MS);
 }
 
 /* Tells whether a job that serves was cancelled and has answered its open requests. */

@@ -157,8 +157,6 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms);
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e);
 int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms); /* returns how long the
                                                                       * attempt has run so far */
-/* Tells whether the present attempt of a serve job has answered a request. */
-bool attempt_answered(const struct job *j);
 /* Tells whether the present attempt of a serve job has made progress: it has answered a request, or
  * was ready for ten minutes. Such a job may run without an end, so its failures are far from each
  * other. */

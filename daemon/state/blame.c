@@ -5,11 +5,10 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/rank.h"
-#include "daemon/state/attempt.h"
 
 static bool has_stepped(const struct job *j)
 {
-    return j->step_epoch == j->epoch || attempt_answered(j);
+    return j->step_epoch == j->epoch || job_answered(j);
 }
 
 static void set(struct event *ev, enum cause cause, enum blame blame)

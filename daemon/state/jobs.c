@@ -6,6 +6,7 @@
 #include <string.h>
 #include "api/core/device.h"
 #include "api/core/job.h"
+#include "daemon/state/attempt.h"
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
@@ -159,6 +160,12 @@ int64_t job_where(const struct job *j)
 {
     if (j->spec->kind != JOB_TRAIN) return (int64_t)j->progress.done;
     return j->step_epoch == j->epoch ? j->step : 0;
+}
+
+bool job_answered(const struct job *j)
+{
+    return j->spec->kind == JOB_SERVE && j->attempt && j->attempt->has_progress &&
+           j->progress.done >= 1;
 }
 
 int32_t job_failed_here(const struct job *j, const struct event *ev)

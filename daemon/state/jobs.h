@@ -180,6 +180,8 @@ bool job_failed_so(const struct job *j, int blame, const struct event *ev);
 /* Returns the progress of the current attempt: its last step, or the amount of other work that it
  * has done. */
 int64_t job_where(const struct job *j);
+/* Tells whether the present attempt of a serve job has answered a request. */
+bool job_answered(const struct job *j);
 /* Returns how often the failure of ev, a FAILED_AT, has happened at its place, including this
  * time. */
 int32_t job_failed_here(const struct job *j, const struct event *ev);
