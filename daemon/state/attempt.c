@@ -202,10 +202,12 @@ bool attempt_served(const struct job *j, int64_t now_ms)
                                attempt_ran_ms(j->attempt, now_ms) >= SERVED_MS);
 }
 
-/* Tells whether a job that serves was cancelled and has answered its open requests. */
+/* Tells whether a job that serves was cancelled, or is at limits.wall_s, and has answered its open
+ * requests. */
 static bool drained(const struct job *j)
 {
-    return j->spec->kind == JOB_SERVE && j->target == JOB_CANCELLED && j->attempt->parts[0].saved;
+    const bool ends = j->target == JOB_CANCELLED || j->err.code == ERR_WALL_LIMIT;
+    return j->spec->kind == JOB_SERVE && ends && j->attempt->parts[0].saved;
 }
 
 bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev)

@@ -18,8 +18,9 @@ static void warn(const struct job *j, int64_t left_ms, struct event *ev)
     struct jwrite w;
     char text[128];
     *ev = (struct event){.type = EV_WALL_WARNING, .rank = -1, .step = j->step};
-    snprintf(text, sizeof text, "%lld s of limits.wall_s %lld are left: then it saves and stops",
-             (long long)((left_ms + 999) / 1000), (long long)j->spec->limits.wall_s);
+    snprintf(text, sizeof text, "%lld s of limits.wall_s %lld are left: then it %s",
+             (long long)((left_ms + 999) / 1000), (long long)j->spec->limits.wall_s,
+             j->spec->kind == JOB_SERVE ? "answers its open requests and ends" : "saves and stops");
     jwrite_init(&w, ev->detail, sizeof ev->detail);
     jwrite_object(&w, NULL);
     jwrite_str(&w, "code", "wall_warning");

@@ -167,14 +167,16 @@ static struct job *draining(enum job_event by)
     j->spec->kind = JOB_SERVE;
     j->spec->serve.drain_s = 30;
     CHECK(!job_fold(j, &(struct event){.type = EV_READY, .n_ranks = 2}, NULL));
-    CHECK(!job_fold(j, &(struct event){.type = by}, NULL));
+    struct event ask = {.type = by};
+    if (by == EV_WALL_LIMIT) err_set(&ask.err, ERR_WALL_LIMIT, "it has run for limits.wall_s");
+    CHECK(!job_fold(j, &ask, NULL));
     CHECK(j->state == JOB_STOPPING && j->saving);
     j->attempt->save_ms = 1000;
     return j;
 }
 
-/* Checks that a job that serves has serve.drain_s for its open requests, and that a cancelled one
- * succeeds when they are answered. */
+/* Checks that a job that serves has serve.drain_s for its open requests, and that one that is
+ * cancelled or at limits.wall_s succeeds when they are answered. */
 static void test_drain(void)
 {
     struct event ev;
@@ -185,6 +187,12 @@ static void test_drain(void)
     CHECK(attempt_stopped(j, 40000, &ev) && ev.type == EV_DONE);
     ev.at_ms = 40000; /* set by the commit */
     CHECK(!job_fold(j, &ev, NULL) && j->state == JOB_SUCCEEDED);
+    drop(j);
+    j = draining(EV_WALL_LIMIT);
+    j->attempt->parts[0].ended = j->attempt->parts[0].saved = true;
+    CHECK(attempt_stopped(j, 40000, &ev) && ev.type == EV_DONE);
+    ev.at_ms = 40000;
+    CHECK(!job_fold(j, &ev, NULL) && j->state == JOB_SUCCEEDED && !j->err.code);
     drop(j);
     j = draining(EV_CANCEL); /* its ranks were stopped */
     j->attempt->parts[0].ended = true;
