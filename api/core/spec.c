@@ -267,7 +267,7 @@ const struct field spec_fields[] = {
     ENUM("determinism", determinism, determinism_words, DET_RUN, RUNS, "off, run: same bits on the same ranks, ranks: on any number of ranks at the same parallel.dp, except in decoding: log-probabilities of generated tokens have other last bits on other ranks."),
     ADAPTER(0), ADAPTER(1), ADAPTER(2), ADAPTER(3), ADAPTER(4), ADAPTER(5), ADAPTER(6), ADAPTER(7),
     INT32("embed.unsaid", embed.unsaid, 0, 3, 0, INTERNAL, "Bits of enum embed_unsaid: what the job leaves to model.path.", 7),
-    INT32("serve.max_requests", serve.max_requests, 1, JOB_MAX_BATCH, 16, SERVE, "Requests that are answered at once: a pass over the weights gives each of them a token. Answers are the same bits whatever it is; memory has a cache for each.", 7),
+    INT32("serve.max_requests", serve.max_requests, 0, JOB_MAX_BATCH, 1, SERVE, "Requests that are answered at once: a pass over the weights gives each of them a token. Answers are the same bits whatever it is; memory has a cache for each. auto (0): as many as fit and as bring something, 1 where the job answers one at a time.", 7, .unsaid = "auto"),
     INT32("serve.queue", serve.queue, 0, 4096, 64, SERVE, "Requests that wait for their turn; one more is refused with 429.", 7),
     INT("serve.idle_s", serve.idle_s, 0, 1e9, 0, SERVE, "The job ends, succeeded, after this many seconds without a request; 0: it never ends by itself.", 7),
     INT("serve.drain_s", serve.drain_s, 0, 86400, 30, SERVE, "Seconds that open requests have to finish after a cancel; new ones are refused at once.", 7),

@@ -223,6 +223,8 @@ static void keep_memory(struct preparing *p, const struct plan *plan)
         p->spec.memory.mlp_chunk_tokens = plan->mlp_chunk;
     if (plan_stores(plan)) p->spec.memory.offload = plan_offload_id(plan);
     if (p->spec.kind == JOB_GENERATE && !p->spec.infer.batch) p->spec.infer.batch = plan->batch;
+    if (p->spec.kind == JOB_SERVE && !p->spec.serve.max_requests)
+        p->spec.serve.max_requests = plan->batch;
 }
 
 /* Plans the job, on the planner's thread. */

@@ -11,6 +11,7 @@ static const struct auto_field auto_fields[] = {
     {"limits.step_timeout_s", 0},
     {"schedule.warmup_steps", -1},
     {"infer.batch", 0},
+    {"serve.max_requests", 0},
     {NULL, 0},
 };
 

@@ -8,6 +8,7 @@
 #include "api/core/trade.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
+#include "worker/plan/rules.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 
@@ -395,6 +396,7 @@ static void break_serve(struct job_spec *s, int i)
 {
     good(s, JOB_SERVE);
     s->data.seq_len = 512;
+    s->serve.max_requests = 2;
     switch (i) {
     case 0: s->data.seq_len = 0; break;
     case 1: s->data.seq_len = 100; break;
@@ -434,7 +436,13 @@ static void test_serve_rules(void)
     break_serve(&s, -1);
     s.sampling.top_k = 5, s.sampling.logprobs = 2; /* the values of a request that says none */
     CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
-    CHECK(s.serve.max_requests == 16 && spec_needs(&s, 6));
+    s.serve.max_requests = 0; /* the plan decides */
+    CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
+    CHECK(rules_batch(&s, &e) == 0);
+    put(&s, &s.resources.device, "cuda");
+    CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
+    CHECK(rules_batch(&s, &e) == -1 && !strcmp(e.field, "serve.max_requests"));
+    CHECK(spec_needs(&s, 6));
     CHECK_STR(spec_needs(&s, 6), "kind \"serve\"");
     CHECK(!spec_needs(&s, 7));
 }

@@ -9,6 +9,7 @@
 #include "api/core/job.h"
 #include "worker/plan/check.h"
 #include "worker/plan/report.h"
+#include "worker/plan/rules.h"
 
 enum {
     SETTINGS = 10, /* number of settings that try_all() tries */
@@ -73,7 +74,7 @@ static void begin(struct trial *t)
     set(t, "memory.recompute", p->recompute);
     set(t, "memory.mlp_chunk_tokens", p->mlp_chunk);
     set(t, "memory.offload", plan_offload_id(p));
-    set(t, "infer.batch", p->batch);
+    set(t, rules_together_field(t->spec), p->batch);
 }
 
 /* Undoes the decisions of family_check() that hold only for a ring of one rank. */
@@ -232,7 +233,7 @@ static int try_all(struct trial *t)
     if (p->precision == PRECISION_FP32) try_value(t, "precision.params", PRECISION_BF16);
     if (p->kind == JOB_TRAIN && p->n_ranks > 1) try_until(t, "parallel.zero", p->zero + 1, 3);
     if (p->zero_group < plan_sum_ranks(p)) try_value(t, "parallel.zero_group", plan_sum_ranks(p));
-    if (p->batch > 1) try_value(t, "infer.batch", 1);
+    if (p->batch > 1) try_value(t, rules_together_field(t->spec), 1);
     const int ring = try_ring(t);
     try_loss(t);
     try_offload(t);

@@ -100,13 +100,21 @@ static int check_prompts(const struct job_spec *s, struct err *e)
 
 /* ---- several prompts at once ----------------------------------------------------------------- */
 
+int rules_together(const struct job_spec *s)
+{
+    return s->kind == JOB_SERVE ? s->serve.max_requests : s->infer.batch;
+}
+
+const char *rules_together_field(const struct job_spec *s)
+{
+    return s->kind == JOB_SERVE ? "serve.max_requests" : "infer.batch";
+}
+
 static int refuse_batch(const struct job_spec *s, enum err_code code, const char *why,
                         struct err *e)
 {
-    const bool serves = s->kind == JOB_SERVE;
-    const char *const field = serves ? "serve.max_requests" : "infer.batch";
-    return err_field(e, code, field, "%s %d: %s", field,
-                     serves ? s->serve.max_requests : s->infer.batch, why);
+    const char *const field = rules_together_field(s);
+    return err_field(e, code, field, "%s %d: %s", field, rules_together(s), why);
 }
 
 /* Refuses to process several prompts together if the answer to a prompt could then differ from the
@@ -211,12 +219,6 @@ static int check_rope(const struct job_spec *s, struct err *e)
                      (long long)s->data.seq_len, (long long)m->max_pos);
 }
 
-/* Returns the number of prompts that the job wants to be answered together. */
-static int together(const struct job_spec *s)
-{
-    return s->kind == JOB_SERVE ? s->serve.max_requests : s->infer.batch;
-}
-
 int rules_generate(struct job_spec *s, struct err *e)
 {
     const bool samples = rules_known(s) && family_diffusion(&s->model.shape);
@@ -230,5 +232,5 @@ int rules_generate(struct job_spec *s, struct err *e)
      * of a diffusion model. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
     if (check_prompts(s, e) || check_sampling(s, e)) return -1;
-    return together(s) > 1 ? rules_batch(s, e) : 0;
+    return rules_together(s) > 1 ? rules_batch(s, e) : 0;
 }

@@ -140,9 +140,9 @@ static int check_places(const struct plan *p, const int64_t grid[2], struct err 
  * place_batch() may choose a smaller number. */
 static int batch_limit(const struct job_spec *s)
 {
-    if (s->kind == JOB_SERVE) return s->serve.max_requests;
-    if (s->kind != JOB_GENERATE) return 1;
-    if (s->infer.batch > 0) return s->infer.batch;
+    const int said = rules_together(s);
+    if (!job_generates(s)) return 1;
+    if (said > 0) return said;
     return rules_batch(s, NULL) ? 1 : JOB_MAX_BATCH;
 }
 
@@ -398,7 +398,7 @@ static int place_first(const struct job_spec *spec, int64_t limit, struct plan *
     const bool any = p->recompute == RECOMPUTE_AUTO;
     const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
     const int64_t asked = p->mlp_chunk;
-    if (!spec->infer.batch && p->batch > 1) return place_batch(spec, limit, p, e);
+    if (!rules_together(spec) && p->batch > 1) return place_batch(spec, limit, p, e);
     if (any) p->recompute = p->offload.on ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     if (place_modes(spec, limit, last, p, e)) return -1;
     if (!may_offload(spec, p)) return 0;

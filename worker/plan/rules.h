@@ -72,7 +72,11 @@ int64_t rules_longest(const struct job_spec *s, char field[RULES_FIELD_SIZE]);
 bool rules_positions(const struct job_spec *s, int64_t n);
 /* Checks the rules of a generate job. For a diffusion model, checks the rules of samples. */
 int rules_generate(struct job_spec *s, struct err *e);
-/* Checks that a generate job can answer several prompts together. The job must be valid
+/* Returns how many prompts or requests a job that generates wants to be answered together, or 0 if
+ * the plan decides (auto). rules_together_field returns the field that says it. */
+int rules_together(const struct job_spec *s);
+const char *rules_together_field(const struct job_spec *s);
+/* Checks that a job that generates can answer several prompts together. The job must be valid
  * otherwise. */
 int rules_batch(const struct job_spec *s, struct err *e);
 /* Checks the rules of a diffusion model. The sizes must be the sizes of its largest latents, and
