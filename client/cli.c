@@ -342,19 +342,29 @@ static int read_token(const char *path, char *out, size_t size, struct err *e)
     return rc;
 }
 
-int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e)
+bool cli_token_file(const struct cli *c, char *out, size_t size)
 {
     const char *given = given_url(c), *file = c->opt.token_file;
+    if (!file) file = getenv("SEQD_TOKEN_FILE");
+    if (file && *file) {
+        snprintf(out, size, "%s", file);
+        return true;
+    }
+    if (given && (*given == '/' || *given == '.')) {
+        snprintf(out, size, "%s/token", given);
+        if (!access(out, F_OK)) return true;
+    }
+    *out = 0;
+    return false;
+}
+
+int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e)
+{
     struct server_context known;
     struct err why = {0};
-    char path[1024];
+    char path[4096];
     *out = 0;
-    if (!file) file = getenv("SEQD_TOKEN_FILE");
-    if (file && *file) return read_token(file, out, size, e);
-    if (given && (*given == '/' || *given == '.')) {
-        snprintf(path, sizeof path, "%s/token", given);
-        if (!access(path, F_OK)) return read_token(path, out, size, e);
-    }
+    if (cli_token_file(c, path, sizeof path)) return read_token(path, out, size, e);
     if (!context_read(url, &known, &why))
         snprintf(out, size, "%s", known.token);
     else if (why.code != ERR_NOT_FOUND && why.code != ERR_INVALID)

@@ -71,9 +71,9 @@ struct cli_options {
     const char *user, *role, *ttl, *owner, *names, *reason;
     const char *output; /* the word after -o */
     struct cli_list set, unset, label, column;
-    int n_listed;                                                /* number of values of all lists */
-    int64_t limit, rank, epoch, timeout_s, uses, last, priority; /* -1 for an option that is not
-                                                                  * given */
+    int n_listed; /* number of values of all lists */
+    /* -1 for an option that is not given */
+    int64_t limit, rank, epoch, timeout_s, uses, last, priority;
 };
 
 struct http;
@@ -130,9 +130,12 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
  * verb must not use that server, because it has other jobs and must not receive the token of the
  * first server. */
 bool cli_url_moves(const struct cli *c);
-/* Finds the token for url, an address from cli_url. The first of these that has a token is used:
- * --token-file, SEQD_TOKEN_FILE, the state directory, and seqctl login (api/core/context.h). If
- * none of them has a token, out is "". */
+/* Finds the file whose first line is the token. It is the first of these that is given:
+ * --token-file, SEQD_TOKEN_FILE, and the token file of the state directory. Returns false if there
+ * is none of them; out is then "". */
+bool cli_token_file(const struct cli *c, char *out, size_t size);
+/* Finds the token for url, an address from cli_url. It is that of cli_token_file, or otherwise that
+ * of seqctl login (api/core/context.h). If neither has a token, out is "". */
 int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e);
 /* Returns the file that --ca names, or otherwise SEQD_CA. Returns NULL if neither is given. */
 const char *cli_ca(const struct cli *c);

@@ -119,7 +119,7 @@ static const struct {
     const struct verb *verb;
     const char *word[9];
 } first_words[] = {
-    {&verb_init, {"train", "score", "generate", "embed", "verify"}},
+    {&verb_init, {"train", "score", "generate", "serve", "embed", "verify"}},
     {&verb_nodes,
      {"cordon", "drain", "uncordon", "undrain", "release", "revoke", "token", "tokens"}},
     {&verb_tokens, {"create", "revoke"}},

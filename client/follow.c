@@ -194,6 +194,7 @@ static int follow_loop(struct follow_run *r, int sigs)
             return CLI_DETACHED;
         }
         if (f->tick) f->tick(f->arg);
+        if (f->enough && *f->enough) return CLI_OK;
     }
 }
 

@@ -24,11 +24,14 @@ struct follow_job {
     void (*tick)(void *arg);
     void *arg;
     int64_t timeout_s; /* time limit of the whole call; -1 means no limit */
+    /* ends the call with CLI_OK once a callback has set it; may be NULL */
+    const bool *enough;
 };
 
-/* Returns CLI_OK if all streams have ended. Returns CLI_DETACHED after Ctrl-C and CLI_TIMEOUT at
- * the deadline; both print a message on stderr unless -q is given. For any other error prints a
- * message and returns its code. SIGINT, SIGTERM and SIGWINCH are blocked from then on. */
+/* Returns CLI_OK if all streams have ended, or if *f->enough is set. Returns CLI_DETACHED after
+ * Ctrl-C and CLI_TIMEOUT at the deadline; both print a message on stderr unless -q is given. For
+ * any other error prints a message and returns its code. SIGINT, SIGTERM and SIGWINCH are blocked
+ * from then on. */
 int follow_run(struct cli *c, const struct follow_job *f);
 /* Returns the exit code for the job's final state: 0, 10 or 11. Returns 1 if the state is not
  * final. */

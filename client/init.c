@@ -11,8 +11,8 @@
 static const struct template_row {
     const char *kind, *text;
 } rows[] = {
-    {"train", template_train},       {"score", template_score},   {"embed", template_embed},
-    {"generate", template_generate}, {"verify", template_verify},
+    {"train", template_train},       {"score", template_score}, {"embed", template_embed},
+    {"generate", template_generate}, {"serve", template_serve}, {"verify", template_verify},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -25,7 +25,7 @@ static int no_such_kind(const char *kind)
     for (int i = 0; i < N_ROWS; i++) words[i] = rows[i].kind;
     const char *near = help_nearest(kind, words, N_ROWS);
     return cli_fail(CLI_USAGE, "unknown kind \"%s\": %s%s", kind,
-                    near ? "did you mean " : "want train, score, generate, embed or verify",
+                    near ? "did you mean " : "want train, score, generate, serve, embed or verify",
                     near ? near : "");
 }
 
@@ -69,8 +69,8 @@ const struct verb verb_init = {
     .max_args = 2,
     .run = init_run,
     .alone = always,
-    .help = "Writes a spec of that kind (train, score, generate, embed, verify) as YAML with "
-            "comments,\n"
+    .help = "Writes a spec of that kind (train, score, generate, serve, embed, verify) as YAML "
+            "with comments,\n"
             "to FILE, which must not exist, or to stdout. seqctl submit takes it once lines with\n"
             "\"fill in\" name files of yours.\n\n"
             "  seqctl init train my.yaml\n"

@@ -12,6 +12,7 @@
     X(submit)      /* submit.c */ \
     X(plan)        /* plan.c */ \
     X(verify)      /* verify.c */ \
+    X(serve)       /* serve.c */ \
     X(ls)          /* job.c */ \
     X(show)        /* job.c */ \
     X(watch)       /* watch.c */ \

@@ -25,7 +25,7 @@ static int directory(char out[FILE_PATH_SIZE], struct err *e)
 
 /* Makes a file name from the URL: each byte other than a letter, a digit, "." or "-" is replaced
  * by "_" and two hexadecimal digits. Different URLs have different names. */
-static int path_of(const char *url, char out[FILE_PATH_SIZE], struct err *e)
+int context_file(const char *url, char out[FILE_PATH_SIZE], struct err *e)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-";
     char dir[FILE_PATH_SIZE], name[256];
@@ -84,14 +84,14 @@ static int read_file(const char *path, struct server_context *c, struct err *e)
 int context_read(const char *url, struct server_context *c, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    return path_of(url, path, e) ? -1 : read_file(path, c, e);
+    return context_file(url, path, e) ? -1 : read_file(path, c, e);
 }
 
 int context_write(const struct server_context *c, struct err *e)
 {
     char dir[FILE_PATH_SIZE], path[FILE_PATH_SIZE], text[MAX_FILE];
     struct jwrite w;
-    if (directory(dir, e) || path_of(c->url, path, e) || file_make_dir(dir, e)) return -1;
+    if (directory(dir, e) || context_file(c->url, path, e) || file_make_dir(dir, e)) return -1;
     if (chmod(dir, 0700)) return err_errno(e, "%s", dir);
     jwrite_init(&w, text, sizeof text);
     record_write(&w, NULL, rows, c);
@@ -105,7 +105,7 @@ int context_write(const struct server_context *c, struct err *e)
 int context_remove(const char *url, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    if (path_of(url, path, e)) return -1;
+    if (context_file(url, path, e)) return -1;
     if (!unlink(path)) return 0;
     if (errno == ENOENT) return err_set(e, ERR_NOT_FOUND, "nothing is known of %s", url);
     return err_errno(e, "%s", path);

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include "api/core/err.h"
+#include "api/core/file.h"
 
 #define CONTEXT_URL   512
 #define CONTEXT_TOKEN 256
@@ -18,6 +19,10 @@ struct server_context {
     char ca[CONTEXT_CA]; /* file of certificates to trust; "" means the system's certificates */
 };
 
+/* Writes the path of the file of a URL's context, which need not exist. The file is one line of
+ * JSON. Fails with ERR_INVALID if there is no home directory, and with ERR_TOO_LARGE for a long
+ * URL. */
+int context_file(const char *url, char out[FILE_PATH_SIZE], struct err *e);
 /* Reads the context of a URL. Fails with ERR_NOT_FOUND if the URL has no context, with ERR_CORRUPT
  * if the file is damaged, and with ERR_TOO_LARGE if the URL is too long. Fails with ERR_INVALID if
  * there is no home directory, or if group or others have any permission on the file. Other
