@@ -66,6 +66,13 @@ static void add_errors(const struct jv *errors, const char *detail, FILE *out)
     }
 }
 
+/* Prints an error in the form of OpenAI's API, which the paths below /openai/ have. */
+static int refused_openai(int rc, int status, const struct jv *p)
+{
+    return cli_fail(rc, "%s (%d %s)", jv_str(p, "error.message", "refused"), status,
+                    jv_str(p, "error.code", jv_str(p, "error.type", "error")));
+}
+
 int api_refused(const struct http_reply *r, const char *path)
 {
     struct err e = {0};
@@ -76,6 +83,11 @@ int api_refused(const struct http_reply *r, const char *path)
     if (!jv_is_object(p)) {
         jv_free(p);
         return cli_fail(rc, "%s: status %d without an explanation. Is this seqd?", path, r->status);
+    }
+    if (jv_is_object(jv_get(p, "error"))) {
+        rc = refused_openai(rc, r->status, p);
+        jv_free(p);
+        return rc;
     }
     const char *detail = jv_str(p, "detail", jv_str(p, "title", "refused"));
     int64_t bytes = jv_int(p, "plan.memory.total_bytes", -1);

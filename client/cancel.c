@@ -147,11 +147,13 @@ static int ended_first(int64_t id, int verdict, const char *done)
     return cli_fail(CLI_CONFLICT, "job %lld succeeded before it was %s", (long long)id, done);
 }
 
-/* Waits for the end. A cancelled job counts as a success here. */
+/* Waits for the end. A cancelled job counts as a success here, and so does a serve job that has
+ * answered its open requests, which is "succeeded" then. */
 static int wait_end(struct cli *c, int64_t id, struct jv **job)
 {
     const int rc = job_wait(c, id, job);
-    return rc == CLI_JOB_CANCELLED ? CLI_OK : ended_first(id, rc, "cancelled");
+    const bool drained = rc == CLI_OK && !strcmp(jv_str(*job, "kind", ""), "serve");
+    return rc == CLI_JOB_CANCELLED || drained ? CLI_OK : ended_first(id, rc, "cancelled");
 }
 
 static bool is_held(const struct jv *job)
@@ -210,7 +212,9 @@ const struct verb verb_cancel = {
     .help =
         "Asks for jobs to be stopped. seqd remembers the wish until every rank is dead.\n\n"
         "  --wait            with ids: until they have ended; then exit code 0 means cancelled,\n"
-        "                    4 that a job succeeded first, 10 that it failed first\n"
+        "                    4 that a job succeeded first, 10 that it failed first; a job that "
+        "serves\n"
+        "                    answers its open requests before, and has succeeded then: 0\n"
         "  --timeout T       with --wait: at most T a job (seconds, 30m, 24h), then exit code 124\n"
         "  --state S[,S]     instead of ids: all live jobs in these states,\n"
         "  -n, --name NAME   of this name,\n"

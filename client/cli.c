@@ -64,6 +64,10 @@ static const struct option_row {
     {"convert", 0, FLAG, OPT_CONVERT, offsetof(struct cli_options, convert)},
     {"column", 0, LIST, OPT_CONVERT, offsetof(struct cli_options, column)},
     {"priority", 0, NUMBER, OPT_PRIORITY, offsetof(struct cli_options, priority)},
+    {"system", 0, WORD, OPT_CHAT, offsetof(struct cli_options, system)},
+    {"max-tokens", 0, NUMBER, OPT_CHAT, offsetof(struct cli_options, max_tokens)},
+    {"temperature", 0, WORD, OPT_CHAT, offsetof(struct cli_options, temperature)},
+    {"raw", 0, FLAG, OPT_CHAT, offsetof(struct cli_options, raw)},
     {"url", 0, WORD, 0, offsetof(struct cli_options, url)},
     {"token-file", 0, WORD, 0, offsetof(struct cli_options, token_file)},
     {"ca", 0, WORD, 0, offsetof(struct cli_options, ca)},
@@ -226,7 +230,7 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
     bool seen[N_ROWS] = {false};
     bool only_operands = false;
     c->opt.limit = c->opt.rank = c->opt.epoch = c->opt.timeout_s = c->opt.uses = c->opt.last = -1;
-    c->opt.priority = -1;
+    c->opt.priority = c->opt.max_tokens = -1;
     for (int i = 1; i < argc;) {
         const char *a = argv[i];
         if (!only_operands && !strcmp(a, "--")) {

@@ -53,7 +53,8 @@ enum cli_option {
     OPT_ARTIFACTS = 1 << 23,
     OPT_PRIORITY = 1 << 24,
     OPT_REASON = 1 << 25,
-    OPT_CONVERT = 1 << 26 /* --convert, --column */
+    OPT_CONVERT = 1 << 26, /* --convert, --column */
+    OPT_CHAT = 1 << 27     /* --system, --max-tokens, --temperature, --raw */
 };
 
 /* The values of an option that may be repeated, in the order in which they were given. */
@@ -65,15 +66,15 @@ struct cli_list {
 };
 
 struct cli_options {
-    bool wait, dry_run, follow, yes, artifacts, quiet, no_color, help, version, convert;
+    bool wait, dry_run, follow, yes, artifacts, quiet, no_color, help, version, convert, raw;
     const char *older_than, *part;
     const char *name, *state, *file, *field, *url, *ca, *token_file;
-    const char *user, *role, *ttl, *owner, *names, *reason;
+    const char *user, *role, *ttl, *owner, *names, *reason, *system, *temperature;
     const char *output; /* the word after -o */
     struct cli_list set, unset, label, column;
     int n_listed; /* number of values of all lists */
     /* -1 for an option that is not given */
-    int64_t limit, rank, epoch, timeout_s, uses, last, priority;
+    int64_t limit, rank, epoch, timeout_s, uses, last, priority, max_tokens;
 };
 
 struct http;

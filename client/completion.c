@@ -141,7 +141,7 @@ static void offer_operand(struct cli *c, const struct verb *v, int n, const char
     if (!strcmp(v->operands, "[VERB]"))
         for (const struct verb *const *w = c->verbs; *w; w++) offer((*w)->name, prefix);
     const bool pulls = v == &verb_pull; /* the operands are an id and then a directory */
-    if (strstr(v->operands, "ID") && !(pulls && n)) offer_jobs(c, prefix);
+    if ((strstr(v->operands, "ID") && !(pulls && n)) || v == &verb_chat) offer_jobs(c, prefix);
     if (pulls && !n) return;
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
 }

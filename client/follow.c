@@ -33,8 +33,7 @@ struct follow_run {
     bool said_lost;
 };
 
-/* Returns an fd from which the signals are read. The signals remain blocked. */
-static int signals(void)
+int follow_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -47,14 +46,13 @@ static int signals(void)
     return fd;
 }
 
-/* Returns true if a pending signal asks seqctl to end. SIGWINCH, the signal of a resized window,
- * does not ask for that. */
-static bool asked_to_leave(int fd)
+int follow_signal(int fd)
 {
     struct signalfd_siginfo s;
-    bool leave = false;
-    while (read(fd, &s, sizeof s) == sizeof s) leave |= s.ssi_signo != SIGWINCH;
-    return leave;
+    int signal = 0;
+    while (read(fd, &s, sizeof s) == sizeof s)
+        if (s.ssi_signo != SIGWINCH && signal != SIGTERM) signal = (int)s.ssi_signo;
+    return signal;
 }
 
 static void on_event(void *arg, const struct sse_event *ev)
@@ -189,7 +187,7 @@ static int follow_loop(struct follow_run *r, int sigs)
         int wait_ms = left < 1000 ? (int)left : 1000;
         for (int i = 0; i < f->n_items; i++)
             if (!r->line[i].stream && !r->line[i].ended && wait_ms > 100) wait_ms = 100;
-        if (http_turn(r->c->http, wait_ms, sigs) && asked_to_leave(sigs)) {
+        if (http_turn(r->c->http, wait_ms, sigs) && follow_signal(sigs)) {
             say_left(r, "\ndetached");
             return CLI_DETACHED;
         }
@@ -207,7 +205,7 @@ int follow_run(struct cli *c, const struct follow_job *f)
             .run = &r, .item = &f->item[i], .lost_at_ms = -1, .retry_ms = RETRY_FIRST_MS};
         sse_init(&r.line[i].sse, on_event, &r.line[i]);
     }
-    int sigs = signals();
+    int sigs = follow_signals();
     int rc = follow_loop(&r, sigs);
     close(sigs);
     for (int i = 0; i < f->n_items; i++) {

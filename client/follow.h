@@ -33,6 +33,12 @@ struct follow_job {
  * any other error prints a message and returns its code. SIGINT, SIGTERM and SIGWINCH are blocked
  * from then on. */
 int follow_run(struct cli *c, const struct follow_job *f);
+/* Blocks SIGINT, SIGTERM and SIGWINCH, and returns an fd that is readable when one has come. The
+ * caller closes it. */
+int follow_signals(void);
+/* Reads the pending signals. Returns SIGTERM or SIGINT if one asks seqctl to end, and otherwise 0.
+ * SIGWINCH, the signal of a resized window, does not ask for that. */
+int follow_signal(int fd);
 /* Returns the exit code for the job's final state: 0, 10 or 11. Returns 1 if the state is not
  * final. */
 int follow_verdict(const struct jv *job);

@@ -208,8 +208,9 @@ static void set_options(struct http_stream *s, const struct http_request *q)
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, s->why);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)HTTP_IDLE_MS / 1000);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, q->patient ? 0L : 1L);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, q->patient ? 0L : (long)HTTP_IDLE_MS / 1000);
+    curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, q->patient ? 1L : 0L);
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, s);
     curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);

@@ -49,6 +49,7 @@ struct http_request {
                                                   * all bytes */
     /* entity tag of the file whose range is asked for, or NULL */
     const char *if_range;
+    bool patient; /* the stream may be silent without a limit; TCP tells that the peer is gone */
 };
 
 struct http_reply {

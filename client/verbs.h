@@ -13,6 +13,7 @@
     X(plan)        /* plan.c */ \
     X(verify)      /* verify.c */ \
     X(serve)       /* serve.c */ \
+    X(chat)        /* chat.c */ \
     X(ls)          /* job.c */ \
     X(show)        /* job.c */ \
     X(watch)       /* watch.c */ \

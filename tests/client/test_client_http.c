@@ -801,6 +801,79 @@ static void test_cancel(void)
     CHECK(SEQCTL(&no, "ls", "--label", "=x") == CLI_USAGE);
 }
 
+/* Runs seqctl chat m with `input` as its stdin. */
+static int chat(const struct server *s, const char *input)
+{
+    const int keep = dup(0);
+    FILE *f = tmpfile();
+    fputs(input, f);
+    rewind(f);
+    dup2(fileno(f), 0);
+    const int rc = SEQCTL(s, "chat", "m", "--max-tokens", "8");
+    dup2(keep, 0);
+    close(keep);
+    fclose(f);
+    return rc;
+}
+
+#define DELTA(text) "data: {\"choices\":[{\"delta\":{\"content\":\"" text "\"}}]}\n\n"
+#define MODEL       JSON_REPLY("200 OK", "{\"id\":\"m\"}")
+
+/* Checks a chat from a pipe: a busy job is asked again, a question has the turns before it, and the
+ * first error ends the chat. */
+static void test_chat(void)
+{
+    static const char *const replies[] = {
+        MODEL,
+        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n{}",
+        SSE_REPLY(DELTA("one ") DELTA("two") "data: [DONE]\n\n"),
+        SSE_REPLY(
+            DELTA("thr") "data: {\"error\":{\"message\":\"it is lost\",\"code\":\"gone\"}}\n\n"),
+    };
+    struct server s;
+    server_start(&s, replies, 4);
+    int rc = chat(&s, "a\n\n  \nb\nc\n");
+    const char *asked = server_end(&s);
+    CHECK_MSG(rc == CLI_ERROR, "rc %d", rc);
+    CHECK_STR(out, "one two\nthr\n");
+    CHECK_STR(err, "seqctl: it is lost (gone)\n");
+    CHECK_MSG(count(asked, "POST /openai/v1/chat/completions ") == 3, "%s", asked);
+    CHECK_MSG(strstr(asked, "{\"role\": \"assistant\", \"content\": \"one two\"}, {\"role\": "
+                            "\"user\", \"content\": \"b\"}], \"max_tokens\": 8"),
+              "%s", asked);
+    CHECK(!strstr(asked, "\"content\": \"c\""));
+}
+
+/* Checks chats that end before or within their first answer. */
+static void test_chat_refused(void)
+{
+    static const struct {
+        const char *replies[2];
+        int want;
+        const char *says;
+    } cases[] = {
+        {{JSON_REPLY("404 Not Found",
+                     "{\"error\":{\"message\":\"no such job\",\"code\":\"model_not_found\"}}")},
+         CLI_NOT_FOUND,
+         "seqctl: no such job (404 model_not_found)\n"},
+        {{MODEL, JSON_REPLY("400 Bad Request",
+                            "{\"error\":{\"message\":\"too long\",\"type\":\"invalid\"}}")},
+         CLI_ERROR,
+         "seqctl: too long (400 invalid)\n"},
+        {{MODEL, SSE_REPLY(DELTA("a"))},
+         CLI_ERROR,
+         "seqctl: the connection ended before the answer: ask again\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct server s;
+        server_start(&s, cases[i].replies, cases[i].replies[1] ? 2 : 1);
+        const int rc = chat(&s, "a\nb\n");
+        server_end(&s);
+        CHECK_MSG(rc == cases[i].want, "case %zu: rc %d", i, rc);
+        CHECK_STR(err, cases[i].says);
+    }
+}
+
 /* Checks the exit code of cancel and suspend with --wait. It must be 0 only if the job is then
  * cancelled or suspended. If the job ended before, the code must not be 0, even if the job
  * succeeded. */
@@ -813,6 +886,7 @@ static void test_ends_first(void)
         {"cancel", JOB("cancelled"), "", CLI_OK},
         {"cancel", JOB("succeeded"), "succeeded before it was cancelled", CLI_CONFLICT},
         {"cancel", JOB("failed"), "", CLI_JOB_FAILED},
+        {"cancel", "{\"id\":12,\"kind\":\"serve\",\"state\":\"succeeded\"}", "", CLI_OK},
         {"suspend", JOB("suspended"), "", CLI_OK},
         {"suspend", JOB("succeeded"), "succeeded before it was suspended", CLI_CONFLICT},
         {"suspend", JOB("failed"), "", CLI_JOB_FAILED},
@@ -1232,6 +1306,8 @@ int main(void)
     RUN(test_names_of_no_job);
     RUN(test_rm_by_name);
     RUN(test_cancel);
+    RUN(test_chat);
+    RUN(test_chat_refused);
     RUN(test_ends_first);
     RUN(test_ended_already);
     RUN(test_continue_other);

@@ -85,6 +85,35 @@ until_ok 600 serves && ok "the job serves again" || bad "the job serves again" "
 kill -9 "$(procs seqw)"
 until_ok 600 serves && ok "also after its agent was killed" || bad "also after its agent was killed" "$T/answer"
 
+# ---- seqctl serve and chat ----------------------------------------------------------------------
+# A model directory: its name, and its positions.
+base=$(seqctl serve model -q --set model.init=random --set seed=1 --set serve.max_requests=2 --set resources.threads=1)
+same "serve -q prints the base URL" "$base" "$URL/openai/v1"
+two=$(seqctl ls --name model -o name -q)
+same "a model directory has its positions" "$(field "$two" spec_effective.data.seq_len) $(field "$two" spec_effective.sampling.max_tokens)" "4096 1024"
+talk() { printf '%s\n' "$@" | seqctl chat model --max-tokens 8 2>"$T/talk.err"; }
+talk "Who are you?" "Why?" >"$T/talk" && ok "chat from a pipe" || bad "chat from a pipe" "$T/talk.err"
+check "an answer a line" test "$(wc -l <"$T/talk")" -ge 2
+check "--raw" test -n "$(echo "The ranks of" | seqctl chat model --raw --max-tokens 8 -q | tr -d '\0')"
+refuse "chat with no such job" 3 'no job of kind serve named "other"' seqctl chat other
+refuse "an error of the server" 1 'max_tokens' sh -c "echo a | '$BIN/seqctl' chat model --max-tokens 5000"
+refuse "a temperature in words" 2 'temperature "hot"' seqctl chat model --temperature hot
+check "cancel it" seqctl cancel model --wait --timeout $((60 * PATIENCE))
+# A job that waits: no machine of a test has 4,000 slots in one node.
+waits() { seqctl serve serve.json --set resources.ranks=64 --set parallel.sp=64 "$@" >"$T/waits" 2>&1; }
+waits --name first --timeout 0; same "serve does not wait for longer than --timeout" $? 124
+waits --name second & waiting=$!
+until_ok 100 seqctl cancel second >/dev/null 2>&1
+wait "$waiting"; same "serve ends as a job that never serves" $? 11
+check "cancel the other" seqctl cancel first
+# The lines that serve prints for a shell work in one. A model of bytes has no chat template.
+check "init serve" seqctl init serve made.yaml
+seqctl serve made.yaml --name made --set resources.threads=1 >"$T/lines" 2>"$T/out" && ok "serve takes it" || bad "serve takes it" "$T/out"
+check "no token is in the lines" sh -c "! grep -q '$TOKEN' '$T/lines'"
+sed -i 's#/chat/completions#/completions#; s#"messages": *\[.*\]#"prompt": "a"#' "$T/lines"
+says "its lines ask the job" '"text_completion"' bash "$T/lines"
+check "cancel it, too" seqctl cancel made --wait --timeout $((60 * PATIENCE))
+
 # ---- the end -------------------------------------------------------------------------------------
 : >"$T/stream"
 curl -sN -m 120 -o "$T/stream" -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \
