@@ -191,7 +191,30 @@ echo "exactly as in seqctl help, word by word: $RIGHT of $ASKED answers"
 [ "$ASKED" -gt 0 ] && [ $((4 * RIGHT)) -ge $((3 * ASKED)) ] || fail "it has not learnt what seqctl help says"
 
 # ---- 9 ------------------------------------------------------------------------------------------
-say "9. Take the model away: the directory is what transformers saves and loads."
+say "9. Serve it: the model stays loaded, and clients of OpenAI's API ask it through seqd. Here the client is curl."
+SERVE=(seqctl serve "job:$CHAT" --name helper --set resources.ranks=2 --set serve.max_requests=4)
+show "${SERVE[@]}"
+"${SERVE[@]}" >"$DIR/openai" || fail "serve"
+cat "$DIR/openai"
+eval "$(grep '^export ' "$DIR/openai")"
+QUESTION='{"model": "helper", "messages": [{"role": "user", "content": "What is seqctl explain for?"}], "temperature": 0'
+HEADERS=(-H 'Content-Type: application/json' -H "Authorization: Bearer $OPENAI_API_KEY")
+# shellcheck disable=SC2016
+show 'curl -s $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" ... -d '"'$QUESTION}'"
+curl -fsS "$OPENAI_BASE_URL/chat/completions" "${HEADERS[@]}" -d "$QUESTION}" >"$DIR/answer" || fail "the job does not answer"
+cat "$DIR/answer"
+SERVED=$(sed -nE 's/.*"content": *"([^"]*)".*/\1/p' "$DIR/answer")
+[ "$SERVED" = "$ANSWER" ] || fail "the served answer is another than that of the batch: $SERVED"
+echo "the answer that the batch has, word by word; as it is written, with \"stream\": true:"
+curl -fsSN "$OPENAI_BASE_URL/chat/completions" "${HEADERS[@]}" -d "$QUESTION, \"stream\": true}" >"$DIR/stream" || fail "the job does not stream"
+grep . "$DIR/stream" | sed 's/^data: {.*"choices":/data: {..., "choices":/' | cut_to 150
+grep -qx 'data: \[DONE\]' "$DIR/stream" || fail "the stream has no end"
+show "echo 'Tell me about seqctl explain.' | seqctl chat helper --temperature 0 --max-tokens 64"
+echo 'Tell me about seqctl explain.' | seqctl chat helper --temperature 0 --max-tokens 64 || fail "chat"
+run seqctl cancel helper --wait || fail "cancel"
+
+# ---- 10 -----------------------------------------------------------------------------------------
+say "10. Take the model away: the directory is what transformers saves and loads."
 HF=$DIR/model
 run seqctl pull "$CHAT" "$HF" --part hf || fail "the model cannot be taken away"
 run ls "$HF"
@@ -200,8 +223,8 @@ READ="import transformers as t; m = t.AutoModelForCausalLM.from_pretrained('$HF'
 if python3 -c 'import torch, transformers' 2>/dev/null; then run python3 -c "$READ" || fail "transformers does not load the model"
 else printf 'with the Python package transformers (not installed here):\n  python3 -c "%s"\n' "$READ"; fi
 
-# ---- 10 -----------------------------------------------------------------------------------------
-say "10. Stop with Ctrl-C."
+# ---- 11 -----------------------------------------------------------------------------------------
+say "11. Stop with Ctrl-C."
 PIDS="$SEQD $(below "$SEQD" | tr '\n' ' ')"
 show "kill -INT $SEQD        # the same as Ctrl-C; processes now: $PIDS"
 kill -INT "$SEQD"; wait "$SEQD"; rc=$?; SEQD=
