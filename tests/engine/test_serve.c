@@ -4,6 +4,8 @@
  * answered.
  * tests: needs golden/tokenizers/llama2.json */
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "api/core/file.h"
 #include "api/core/job_paths.h"
@@ -17,6 +19,7 @@
 #include "worker/model/host_copy.h"
 #include "worker/plan/adapter_facts.h"
 #include "worker/plan/check.h"
+#include "worker/rank/link.h"
 #include "worker/text/buffer.h"
 
 #define TEMPLATE                                                                                   \
@@ -78,8 +81,9 @@ struct job {
     struct prompts p;
     char dir[128];
     bool serves, drains, own;
-    int n;      /* number of requests that are not dropped */
-    bool cases; /* the requests are those of test_cases */
+    bool ordered; /* set when the order to drain was given, or the last case */
+    int n;        /* number of requests that are not dropped */
+    bool cases;   /* the requests are those of test_cases */
     uint64_t rng;
     /* rank 0's door */
     struct serve_asks *asks;
@@ -179,6 +183,7 @@ static int receive(void *arg, int wait_ms, bool room, struct err *e)
     struct job *j = arg;
     (void)e;
     bool more = true;
+    CHECK(!wait_ms || (!serve_asks_next(j->asks, SERVE_WHOLE) && !j->ordered));
     /* no answer waits for the next message */
     for (const struct serve_request *q = j->asks->first; q && wait_ms > 0 && !room; q = q->next)
         CHECK(q->n_sent == q->out.n);
@@ -205,12 +210,15 @@ static int answer(void *arg, const struct rank_answer *a, const char *bytes, str
     return 1;
 }
 
+/* Messages come also at this time, as they come in link_saving. */
 static bool is_draining(void *arg)
 {
     struct job *j = arg;
+    if (!draw(j, 3)) act(j);
     if (!j->drains) return false;
     for (int i = 0; i < N_ALL; i++)
         if (!j->told[i].closed && !j->told[i].dropped) return false;
+    j->ordered = true;
     return true;
 }
 
@@ -256,6 +264,7 @@ static const struct {
 };
 /* clang-format on */
 enum { N_CASES = sizeof cases / sizeof *cases };
+_Static_assert((int)N_CASES < (int)N_TOLD, "an answer of each case, and of one more");
 
 static void ask(struct job *j, uint64_t id, uint32_t endpoint, int32_t adapter, const char *text)
 {
@@ -272,7 +281,8 @@ static void ask(struct job *j, uint64_t id, uint32_t endpoint, int32_t adapter, 
 static int receive_cases(void *arg, int wait_ms, bool room, struct err *e)
 {
     struct job *j = arg;
-    (void)wait_ms, (void)room, (void)e;
+    (void)room, (void)e;
+    CHECK(!wait_ms || !serve_asks_next(j->asks, SERVE_WHOLE));
     if (j->drains && !j->n_asked++)
         for (uint64_t i = 0; i < 3; i++)
             ask(j, i, SERVE_COMPLETIONS, -1,
@@ -286,21 +296,36 @@ static int receive_cases(void *arg, int wait_ms, bool room, struct err *e)
     return 0;
 }
 
-/* A job that drains does so when the first part of a stream was sent. */
+/* Tells whether the last request has just ended. */
+static bool has_ended(const struct serve_asks *s)
+{
+    return serve_asks_count(s, SERVE_ENDED) && !serve_asks_count(s, SERVE_WHOLE) &&
+           !serve_asks_count(s, SERVE_WAITS) && !serve_asks_count(s, SERVE_AT_WORK);
+}
+
+/* A job that drains does so when the first part of a stream was sent. To another job, a request
+ * comes at the end of the pass that has ended all others. */
 static bool draining_cases(void *arg)
 {
-    const struct job *j = arg;
+    struct job *j = arg;
     if (j->drains) return j->told[0].n_pieces;
-    for (int i = 0; i < N_CASES; i++)
+    if (!j->ordered && has_ended(j->asks)) {
+        ask(j, N_CASES, SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"max_tokens\":1}");
+        j->ordered = true;
+    }
+    for (int i = 0; i <= N_CASES; i++)
         if (!j->told[i].closed) return false;
     return true;
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
+/* Tells that the job is not stopped. On rank 0 of a serve job, messages come at this time, as
+ * they come in run_stopped: requests and drops fall into a pass. */
 static bool never(void *arg)
 {
-    (void)arg;
+    struct job *j = arg;
+    if (j && j->serves && !j->cases && !draw(j, 3)) act(j);
     return false;
 }
 
@@ -343,6 +368,7 @@ static void body(struct ranks *g, int rank, void *arg)
                        .spec = &j->spec,
                        .job_dir = j->dir,
                        .stopped = never,
+                       .arg = rank ? NULL : j,
                        .progress = &told.p};
     if (!rc) rc = open_text(j, &tokenizer, &chat, &in, &e);
     if (!rc) rc = fill(&t->model, &e);
@@ -584,8 +610,45 @@ static void test_cases(void)
         CHECK_MSG(t->status == cases[i].status && t->text && strstr(t->text, cases[i].says),
                   "case %d: %d %s", i, t->status, t->text);
     }
-    CHECK(j.out.n_requests == 5 && j.out.n_refused == N_CASES - 5);
+    CHECK(j.told[N_CASES].status == 200);
+    CHECK(j.out.n_requests == 6 && j.out.n_refused == N_CASES - 5);
     free_told(&j);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void take_message(void *n, const struct rank_msg *h, const char *bytes)
+{
+    (void)bytes;
+    *(int *)n += h->type == RANK_ASK;
+}
+
+/* Checks that a message that has come ends the wait for messages. */
+static void test_link(void)
+{
+    static char room[LINK_ROOM];
+    struct {
+        struct rank_msg h;
+        struct rank_ask a;
+    } ask = {{RANK_ABI, RANK_ASK, 0, sizeof ask.a}, {.flags = RANK_ASK_LAST}};
+    struct link k;
+    int fd[2], n = 0;
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fd));
+    link_init(&k, fd[0]);
+    k.take = take_message;
+    k.take_arg = &n;
+    k.room = room;
+    link_wait(&k, 0, false);
+    CHECK(n == 0 && send(fd[1], &ask, sizeof ask, 0) == sizeof ask);
+    CHECK(send(fd[1], &ask, sizeof ask, 0) == sizeof ask);
+    alarm(60); /* only ends a test that would hang */
+    link_wait(&k, 1 << 30, false);
+    CHECK(n == 2);
+    close(fd[1]);
+    link_wait(&k, 1 << 30, false);
+    CHECK(link_stopped(&k));
+    alarm(0);
+    close(fd[0]);
 }
 
 /* Checks a job that may not take any time to drain: open requests end with an error. */
@@ -616,6 +679,7 @@ int main(void)
     RUN(test_bits);
     RUN(test_cases);
     RUN(test_drain);
+    RUN(test_link);
     free(tokenizer_json);
     CHECK(!file_remove(scratch, &e));
     return test_done("serve");

@@ -12,14 +12,14 @@
 
 /* The start of a pass, which rank 0 broadcasts. */
 struct serve_pass {
-    int32_t ends; /* set in the last pass, which does nothing */
-    int32_t n_begin;
+    int32_t ends;     /* set in the last pass, which does nothing */
+    int32_t begins;   /* set if a request begins */
     uint64_t dropped; /* a bit for each slot whose request is forgotten */
     struct serve_begin {
         struct request_call call;
         int64_t size; /* bytes of the body */
         int32_t slot, pad;
-    } begin[JOB_MAX_BATCH];
+    } begin;
 };
 _Static_assert(JOB_MAX_BATCH <= 64, "a bit of serve_pass.dropped for each slot");
 
@@ -42,6 +42,7 @@ struct server {
     int64_t n_done;   /* requests that are complete */
     int64_t used_us;  /* the last time at which there was a request */
     int64_t drain_us; /* the time at which the job began to drain; 0 means not yet */
+    bool drains;      /* set if the order to drain had come at the end of the last pass */
     bool unsent;      /* set if bytes of answers wait for room */
     struct serve_result *out;
 };
@@ -103,6 +104,8 @@ static int take_request(struct server *s, const struct serve_begin *b, struct er
                    s->in->model->sp.shard.r);
 }
 
+/* Begins the request of a pass. infer_check_stop must not come before take_request: on rank 0 it
+ * takes messages, and a drop would free the request that the pass has named. */
 static int begin(struct server *s, const struct serve_begin *b, struct err *e)
 {
     const int k = b->slot;
@@ -119,8 +122,7 @@ static int run_pass(struct server *s, struct err *e)
     const struct serve_pass *p = &s->pass;
     for (int k = 0; k < s->n; k++)
         if (p->dropped >> k & 1) forget(s, k);
-    for (int i = 0; i < p->n_begin; i++)
-        if (begin(s, &p->begin[i], e)) return -1;
+    if (p->begins && begin(s, &p->begin, e)) return -1;
     return any_at_work(s) ? infer_step(s->in, s->work, s->n, &s->steps, e) : 0;
 }
 
@@ -133,7 +135,8 @@ static int free_slot(const struct server *s, uint64_t taken)
     return -1;
 }
 
-/* Plans the requests that begin in the next pass. A slot whose request is dropped is free. */
+/* Plans the next pass. A slot whose request is dropped is free. At most one request begins, so that
+ * tokens of others, drops and a stop come before the next prompt. */
 static void plan_pass(struct server *s)
 {
     struct serve_pass *p = &s->pass;
@@ -144,13 +147,11 @@ static void plan_pass(struct server *s)
     s->asks->dropped = 0;
     for (int i = 0; i < s->n; i++)
         if (s->work[i].out && !(p->dropped >> i & 1)) taken |= (uint64_t)1 << i;
-    while ((k = free_slot(s, taken)) >= 0 && (q = serve_asks_next(s->asks, SERVE_WAITS))) {
-        q->state = SERVE_AT_WORK;
-        q->slot = k;
-        taken |= (uint64_t)1 << k;
-        p->begin[p->n_begin++] = (struct serve_begin){
-            .call = serve_read_call(q), .size = q->body.n, .slot = k};
-    }
+    if ((k = free_slot(s, taken)) < 0 || !(q = serve_asks_next(s->asks, SERVE_WAITS))) return;
+    q->state = SERVE_AT_WORK;
+    q->slot = k;
+    p->begins = 1;
+    p->begin = (struct serve_begin){.call = serve_read_call(q), .size = q->body.n, .slot = k};
 }
 
 /* Ends the requests that are open when the time to drain is over. */
@@ -186,13 +187,21 @@ static void check_drain(struct server *s)
     if (s->drain_us && now_us(s) - s->drain_us >= drain_us) refuse_open(s);
 }
 
+/* Tells whether the next pass has work. Messages that came during the last pass may have left
+ * complete requests, drops, and the order to drain. */
+static bool has_work(const struct server *s)
+{
+    return (s->drains && !s->drain_us) || any_at_work(s) || s->asks->dropped ||
+           serve_asks_next(s->asks, SERVE_WHOLE) || serve_asks_next(s->asks, SERVE_WAITS);
+}
+
 /* Returns how long rank 0 may wait for messages before the next pass, in ms. */
 static int wait_ms(const struct server *s)
 {
     const int64_t step_us = s->in->spec->limits.step_timeout_s * 1000000;
     const int64_t idle_us = s->in->spec->serve.idle_s * 1000000, now = now_us(s);
     int64_t us = step_us && step_us / 2 < SERVE_BEAT_US ? step_us / 2 : SERVE_BEAT_US;
-    if (any_at_work(s) || s->asks->dropped || serve_asks_next(s->asks, SERVE_WAITS)) return 0;
+    if (has_work(s)) return 0;
     if (idle_us && s->used_us + idle_us - now < us) us = s->used_us + idle_us - now;
     if (s->drain_us) {
         const int64_t end_us = s->drain_us + s->in->spec->serve.drain_s * 1000000;
@@ -208,7 +217,7 @@ static int prepare_pass(struct server *s, struct err *e)
     if (s->door->receive(s->door->arg, wait, s->unsent, e)) return -1;
     if (infer_check_stop(s->in, e)) return -1;
     check_drain(s);
-    serve_read_all(&s->reader, s->asks, s->out);
+    serve_read_some(&s->reader, s->asks, s->out);
     if (serve_asks_open(s->asks)) s->used_us = now_us(s);
     if (serve_asks_send(s->asks, s->door, &s->unsent, e)) return -1;
     plan_pass(s);
@@ -234,8 +243,9 @@ static int end_slot(struct server *s, int k, struct err *e)
     s->out->n_prompt_tokens += slot->request.n_tokens;
     s->out->n_tokens += slot->answer.n_generated;
     pace_sum(&s->out->prefill, &slot->answer.prefill);
-    s->out->n_requests += q != NULL;
     const int rc = q ? serve_read_answer(&s->reader, q, &slot->request, &slot->answer, e) : 0;
+    s->out->n_requests += q && q->status == 200;
+    s->out->n_refused += q && q->status != 200;
     if (s->door && !q) s->asks->dropped &= ~((uint64_t)1 << k); /* dropped in its last pass */
     forget(s, k);
     count_done(s);
@@ -248,10 +258,15 @@ static int finish_pass(struct server *s, struct err *e)
         if (!s->work[k].out) continue;
         struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
         if (q && serve_read_stream(&s->reader, q, &s->work[k], &s->slot[k].answer, e)) return -1;
+        /* there was no memory for a part of its answer */
+        if (q && q->state != SERVE_AT_WORK) s->asks->dropped |= (uint64_t)1 << k;
         if (s->work[k].done && end_slot(s, k, e)) return -1;
     }
+    if (!s->door) return 0;
+    /* first, because this takes messages, which may end requests */
+    s->drains = s->door->draining(s->door->arg);
     /* now, because rank 0 may wait for messages before the next pass */
-    return s->door ? serve_asks_send(s->asks, s->door, &s->unsent, e) : 0;
+    return serve_asks_send(s->asks, s->door, &s->unsent, e);
 }
 
 /* ---- the job --------------------------------------------------------------------------------- */

@@ -1,10 +1,10 @@
 /* serve.h: answers requests as they come, with a loaded model over the ring.
  *
  * Rank 0 gets the requests. All ranks run the same passes. Each pass begins with a broadcast from
- * rank 0: a struct serve_pass, and then the bodies of the requests that begin in this pass. So all
- * ranks have the same requests, as infer_begin wants. A pass computes the prompts of the requests
- * that begin, and a token for each request at work. While there is no request, rank 0 leads an
- * empty pass every SERVE_BEAT_US at least, so that an idle ring is no hang.
+ * rank 0: a struct serve_pass, and then the body of the request that begins in this pass, if there
+ * is one. So all ranks have the same requests, as infer_begin wants. A pass computes the prompt of
+ * the request that begins, and a token for each request at work. While there is no request, rank 0
+ * leads an empty pass every SERVE_BEAT_US at least, so that an idle ring is no hang.
  *
  * A request is answered with the bits that the same line of a batch gets (generate.c). The answer
  * does not depend on other requests, on the order in which they come, or on those that are

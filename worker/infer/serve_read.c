@@ -121,11 +121,13 @@ static void refuse_new(struct serve_asks *asks, struct serve_result *out)
     }
 }
 
-void serve_read_all(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out)
+void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out)
 {
     struct serve_request *q;
+    int64_t size = 0;
     if (s->closed) refuse_new(asks, out);
-    while ((q = serve_asks_next(asks, SERVE_WHOLE))) {
+    while (size < SERVE_READ_SIZE && (q = serve_asks_next(asks, SERVE_WHOLE))) {
+        size += q->body.n;
         read_whole(s, asks, q);
         if (q->state == SERVE_ENDED) {
             out->n_refused += q->status != 200;

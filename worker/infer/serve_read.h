@@ -4,6 +4,9 @@
 
 #include "worker/infer/serve.h"
 
+/* The bytes of bodies that are read before a pass. The requests at work wait for so long. */
+#define SERVE_READ_SIZE (1LL << 20)
+
 struct serve_reader {
     const struct infer *in;
     int n_slots;
@@ -20,8 +23,9 @@ struct request_call serve_read_call(const struct serve_request *q);
 /* Sets up r, and reads the body [size] of a request into it. The caller frees r. */
 int serve_read_body(const struct infer *in, struct request *r, const struct request_call *c,
                     const char *body, int64_t size, struct err *e);
-/* Reads the requests whose pieces are complete. Then each of them waits, or it is answered. */
-void serve_read_all(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out);
+/* Reads requests whose pieces are complete, until SERVE_READ_SIZE bytes are read or no such request
+ * is left. Then each of them waits, or it is answered. */
+void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out);
 /* Appends the parts of a streamed answer that can be sent now. */
 int serve_read_stream(struct serve_reader *s, struct serve_request *q, const struct infer_work *w,
                       const struct infer_answer *a, struct err *e);

@@ -148,7 +148,10 @@ bool link_stopped(struct link *k)
 void link_wait(struct link *k, int wait_ms, bool room)
 {
     struct pollfd p = {.fd = k->fd, .events = (short)(POLLIN | (room ? POLLOUT : 0))};
-    if (!k->stopped) poll(&p, 1, wait_ms); /* a signal ends the wait early, which does no harm */
+    /* poll comes before the messages are taken: afterwards it would wait for the next one. A signal
+     * ends the wait early, which does no harm. */
+    if (wait_ms > 0 && !k->stopped) poll(&p, 1, wait_ms);
+    link_stopped(k);
 }
 
 bool link_saving(struct link *k)

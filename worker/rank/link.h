@@ -53,8 +53,8 @@ int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err 
 bool link_stopped(struct link *k);
 /* Returns true if SAVE was received. Does not block. */
 bool link_saving(struct link *k);
-/* Waits until a message can be read, at most wait_ms. If `room` is set, also returns when a message
- * can be sent. */
+/* Waits until a message has come, at most wait_ms, and takes the messages that have come. If `room`
+ * is set, also returns when a message can be sent. Does not wait if wait_ms is 0. */
 void link_wait(struct link *k, int wait_ms, bool room);
 /* Sends a piece of an answer with a->size bytes, without waiting. Returns 1 if it was sent, 0 if
  * there is no room for it now, and -1 on an error. */

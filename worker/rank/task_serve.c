@@ -39,11 +39,9 @@ static int receive(void *run, int wait_ms, bool room, struct err *e)
 {
     struct run *r = run;
     (void)e;
-    if (!run_stopped(r) && wait_ms > 0) {
-        link_wait(r->link, wait_ms, room);
-        run_stopped(r);
-    }
-    return 0; /* the caller notices that the job was stopped */
+    link_wait(r->link, wait_ms, room);
+    run_stopped(r); /* counts; the caller notices that the job was stopped */
+    return 0;
 }
 
 static int answer(void *run, const struct rank_answer *a, const char *bytes, struct err *e)
