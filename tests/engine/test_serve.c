@@ -68,6 +68,14 @@ static const struct {
 /* clang-format on */
 /* Further requests are dropped. */
 enum { N_ASKED = sizeof asked / sizeof *asked, N_CHATS = 2, N_ALL = N_ASKED + 3, N_TOLD = 32 };
+#define HUGE_SIZE (INT64_MAX / 4) /* for which there is no memory */
+
+/* realloc returns NULL for HUGE_SIZE, as without sanitizers. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
 
 struct told_answer {
     char *text;
@@ -286,8 +294,8 @@ static int receive_cases(void *arg, int wait_ms, bool room, struct err *e)
     if (j->drains && !j->n_asked++)
         for (uint64_t i = 0; i < 3; i++)
             ask(j, i, SERVE_COMPLETIONS, -1,
-                i ? "{\"prompt\":\"a\",\"ignore_eos\":true}"
-                  : "{\"prompt\":\"a\",\"ignore_eos\":true,\"stream\":true}");
+                i == 1 ? "{\"prompt\":\"a\",\"ignore_eos\":true}"
+                       : "{\"prompt\":\"a\",\"ignore_eos\":true,\"stream\":true}");
     if (j->drains && j->told[0].n_pieces && !j->told[3].status)
         ask(j, 3, SERVE_COMPLETIONS, -1, "{\"prompt\":\"late\"}");
     for (int i = 0; !j->drains && !j->n_asked && i < N_CASES; i++)
@@ -615,7 +623,62 @@ static void test_cases(void)
     free_told(&j);
 }
 
-/* ---- messages -------------------------------------------------------------------------------- */
+/* ---- memory and messages --------------------------------------------------------------------- */
+
+static void put_piece(struct serve_asks *s, uint64_t id, uint32_t endpoint, size_t size, bool last)
+{
+    static char bytes[SERVE_TOKENS_SIZE + 1];
+    const struct rank_ask a = {
+        .id = id, .endpoint = endpoint, .size = (int32_t)size, .flags = last ? RANK_ASK_LAST : 0};
+    serve_asks_take(s, &a, bytes);
+}
+
+/* Checks an answer for which there is no memory, whose first part was sent or not. */
+static void check_no_room(bool begun)
+{
+    struct serve_request r = {.state = SERVE_AT_WORK, .status = 200, .begun = begun};
+    CHECK(!serve_asks_put(&r, "data: part\n\n", 12) && serve_asks_put(&r, "", HUGE_SIZE) == -1);
+    CHECK(serve_asks_put(&r, "more", 4) == -1 && r.state == SERVE_ENDED);
+    CHECK_MSG(r.status == (begun ? 200 : 503) && strstr(r.out.data, "\"code\":\"busy\"") &&
+                  !strncmp(r.out.data, begun ? "data: part\n\ndata: {" : "{\"error\"", 8),
+              "%d %s", r.status, r.out.data);
+    text_fini(&r.out);
+}
+
+/* Checks bodies that are larger than the bounds, and answers for which there is no memory. */
+static void test_memory(void)
+{
+    static struct job j;
+    struct serve_asks *s = j.asks = serve_asks_create();
+    const struct serve_door door = {s, NULL, answer, NULL, NULL, &j};
+    bool more = true;
+    struct err e = {0};
+    put_piece(s, 0, SERVE_TOKENIZE, SERVE_TOKENS_SIZE, false);
+    put_piece(s, 0, SERVE_TOKENIZE, 1, true);
+    put_piece(s, 1, SERVE_CHAT, SERVE_TOKENS_SIZE + 1, true);
+    CHECK(s->n_bytes == SERVE_TOKENS_SIZE + 1);
+    serve_asks_drop(s, 1);
+    s->body_size = 16;
+    s->bodies_size = 24;
+    put_piece(s, 2, SERVE_CHAT, 16, true);
+    put_piece(s, 3, SERVE_CHAT, 16, false); /* does not fit beside request 2 */
+    put_piece(s, 4, SERVE_CHAT, 8, false);
+    put_piece(s, 4, SERVE_CHAT, 9, false); /* is too large */
+    CHECK(serve_asks_count(s, SERVE_IGNORED) == 2 && s->n_bytes == 16);
+    for (uint64_t id = 3; id < 5; id++) put_piece(s, id, SERVE_CHAT, 1, true);
+    check_no_room(false);
+    check_no_room(true);
+    while (more) CHECK(!serve_asks_send(s, &door, &more, &e));
+    for (uint64_t id = 0; id < 5; id += id ? 1 : 3) {
+        const struct told_answer *t = &j.told[id];
+        CHECK_MSG(t->closed && t->status == (id == 3 ? 503 : 413) &&
+                      strstr(t->text, id == 3 ? "\"code\":\"busy\"" : "\"code\":\"too_large\""),
+                  "%d: %d %s", (int)id, t->status, t->text);
+    }
+    CHECK(strstr(j.told[4].text, "more than 16 bytes") && !s->first->next);
+    serve_asks_destroy(s);
+    free_told(&j);
+}
 
 static void take_message(void *n, const struct rank_msg *h, const char *bytes)
 {
@@ -659,8 +722,11 @@ static void test_drain(void)
     const struct told_answer *t = j.told;
     CHECK_MSG(t[0].status == 200 && t[0].closed && strstr(t[0].text, "\ndata: {\"error\":"), "%s",
               t[0].text);
+    CHECK(t[0].stream);
+    /* an error in place of a stream is no stream */
     for (int i = 1; i < 4; i++)
-        CHECK_MSG(t[i].status == 503 && t[i].closed && !strncmp(t[i].text, "{\"error\":", 9),
+        CHECK_MSG(t[i].status == 503 && t[i].closed && !t[i].stream &&
+                      !strncmp(t[i].text, "{\"error\":", 9),
                   "%d: %s", i, t[i].text);
     CHECK(j.out.n_requests == 0 && j.out.n_refused == 4);
     free_told(&j);
@@ -679,6 +745,7 @@ int main(void)
     RUN(test_bits);
     RUN(test_cases);
     RUN(test_drain);
+    RUN(test_memory);
     RUN(test_link);
     free(tokenizer_json);
     CHECK(!file_remove(scratch, &e));

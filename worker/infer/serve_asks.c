@@ -2,6 +2,7 @@
  * piece of an answer is cut from the text that the request has. */
 #include "worker/infer/serve_asks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jwrite.h"
@@ -10,7 +11,10 @@
 struct serve_asks *serve_asks_create(void)
 {
     struct serve_asks *s = calloc(1, sizeof *s);
-    if (s) s->last = &s->first;
+    if (!s) return NULL;
+    s->last = &s->first;
+    s->body_size = SERVE_BODY_SIZE;
+    s->bodies_size = SERVE_BODIES_SIZE;
     return s;
 }
 
@@ -76,11 +80,18 @@ int serve_asks_count(const struct serve_asks *s, enum serve_state state)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void refuse_size(struct serve_request *q)
+/* Returns the most bytes of a request's body. */
+static int64_t most_size(const struct serve_asks *s, const struct serve_request *q)
+{
+    const bool converts = q->ask.endpoint == SERVE_TOKENIZE || q->ask.endpoint == SERVE_DETOKENIZE;
+    return converts && s->body_size > SERVE_TOKENS_SIZE ? SERVE_TOKENS_SIZE : s->body_size;
+}
+
+static void refuse_size(struct serve_request *q, int64_t most)
 {
     struct err e = {0};
-    err_field(&e, ERR_TOO_LARGE, "body", "the body has more than %lld MiB: send less at once",
-              SERVE_BODY_SIZE >> 20);
+    err_field(&e, ERR_TOO_LARGE, "body", "the body has more than %lld bytes: send less at once",
+              (long long)most);
     serve_asks_refuse(q, 413, "too_large", &e);
 }
 
@@ -94,9 +105,10 @@ static void refuse_busy(struct serve_request *q)
 static void append(struct serve_asks *s, struct serve_request *q, const struct rank_ask *a,
                    const char *bytes)
 {
-    if (q->body.n + a->size > SERVE_BODY_SIZE) {
-        refuse_size(q);
-    } else if (s->n_bytes + a->size > SERVE_BODIES_SIZE || text_add(&q->body, bytes, a->size) < 0) {
+    const int64_t most = most_size(s, q);
+    if (q->body.n + a->size > most) {
+        refuse_size(q, most);
+    } else if (s->n_bytes + a->size > s->bodies_size || text_add(&q->body, bytes, a->size) < 0) {
         refuse_busy(q);
     } else {
         s->n_bytes += a->size;
@@ -136,19 +148,37 @@ void serve_asks_drop(struct serve_asks *s, uint64_t id)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+static bool answered(const struct serve_request *q)
+{
+    return q->state == SERVE_ENDED || q->state == SERVE_IGNORED;
+}
+
+/* Ends an answer for which there is no memory. */
+static void refuse_rest(struct serve_request *q)
+{
+    struct err e = {0};
+    err_set(&e, ERR_IO, "there is no memory for the answer now: ask again later");
+    if (!q->begun) {
+        text_fini(&q->out);
+        q->status = 0;
+    }
+    serve_asks_refuse(q, 503, "busy", &e);
+}
+
 int serve_asks_put(struct serve_request *q, const char *bytes, int64_t n)
 {
+    if (answered(q)) return -1;
     if (text_add(&q->out, bytes, n) == 0) return 0;
-    q->state = SERVE_ENDED; /* the answer is cut, and its last piece tells the end */
+    refuse_rest(q);
     return -1;
 }
 
-void serve_asks_refuse(struct serve_request *q, int status, const char *code, const struct err *e)
+/* Makes the error's body in json [size]. Returns its bytes. */
+static int64_t write_error(char *json, size_t size, int status, const char *code,
+                           const struct err *e)
 {
-    char json[6 * sizeof e->text + 1024];
     struct jwrite w;
-    const bool stream = q->status != 0;
-    jwrite_init(&w, json, sizeof json);
+    jwrite_init(&w, json, size);
     jwrite_object(&w, NULL);
     jwrite_object(&w, "error");
     jwrite_str(&w, "message", e->text);
@@ -161,18 +191,20 @@ void serve_asks_refuse(struct serve_request *q, int status, const char *code, co
     jwrite_str(&w, "code", code);
     jwrite_end(&w);
     jwrite_end(&w);
-    const int64_t n = jwrite_finish(&w);
-    const bool coming = q->state == SERVE_COMES;
-    if (!q->status) q->status = status;
-    if (stream) serve_asks_put(q, "data: ", 6);
-    serve_asks_put(q, n < 0 ? "{}" : json, n < 0 ? 2 : n);
-    serve_asks_put(q, "\n\n", stream ? 2 : 1);
-    q->state = coming ? SERVE_IGNORED : SERVE_ENDED;
+    return jwrite_finish(&w);
 }
 
-static bool answered(const struct serve_request *q)
+void serve_asks_refuse(struct serve_request *q, int status, const char *code, const struct err *e)
 {
-    return q->state == SERVE_ENDED || q->state == SERVE_IGNORED;
+    char text[6 * sizeof e->text + 1024] = "data: ", *const json = text + 6;
+    const bool stream = q->status != 0, coming = q->state == SERVE_COMES;
+    int64_t n = write_error(json, sizeof text - 6 - 2, status, code, e);
+    if (n < 0) n = snprintf(json, 3, "{}");
+    memcpy(json + n, "\n\n", 2);
+    if (!q->status) q->status = status;
+    /* without memory the answer is cut, and its last piece tells the end */
+    (void)(stream ? text_add(&q->out, text, n + 8) : text_add(&q->out, json, n + 1));
+    q->state = coming ? SERVE_IGNORED : SERVE_ENDED;
 }
 
 /* Tells whether a piece of the answer waits to be sent. The last one may be empty. */
@@ -190,7 +222,7 @@ static int send_piece(struct serve_request *q, const struct serve_door *door, st
     struct rank_answer a = {.id = q->ask.id, .status = q->begun ? 0 : q->status};
     a.size = left < RANK_PIECE_SIZE ? (int32_t)left : RANK_PIECE_SIZE;
     if (ends && a.size == left) a.flags |= RANK_ANSWER_LAST;
-    if (!q->begun && q->cursor.stream) a.flags |= RANK_ANSWER_STREAM;
+    if (!q->begun && q->cursor.stream && q->status == 200) a.flags |= RANK_ANSWER_STREAM;
     const int sent = door->answer(door->arg, &a, q->out.data + q->n_sent, e);
     if (sent <= 0) return sent;
     q->begun = true;

@@ -14,6 +14,8 @@
 
 #define SERVE_BODY_SIZE   (64LL << 20)
 #define SERVE_BODIES_SIZE (256LL << 20)
+/* A body of tokenize or detokenize. Rank 0 converts it between two passes, which wait for it. */
+#define SERVE_TOKENS_SIZE (4LL << 20)
 
 enum serve_state {
     SERVE_COMES,   /* pieces are missing */
@@ -58,6 +60,7 @@ struct serve_door {
 struct serve_asks {
     struct serve_request *first, **last; /* owned, in the order of their first pieces */
     int64_t n_bytes;                     /* of all bodies */
+    int64_t body_size, bodies_size;      /* the most bytes of a body, and of all bodies */
     int64_t n_turns;
     uint64_t dropped; /* a bit for each slot whose request was dropped */
     int64_t n_dropped;
@@ -81,7 +84,9 @@ int serve_asks_count(const struct serve_asks *s, enum serve_state state);
 struct serve_request *serve_asks_at(const struct serve_asks *s, int slot);
 /* Frees the body of a request that was read. */
 void serve_asks_free_body(struct serve_asks *s, struct serve_request *q);
-/* Appends bytes to the answer. If there is no memory, ends the request and returns -1. */
+/* Appends bytes to the answer. If there is no memory, returns -1 and ends the request: with an
+ * error alone if no byte was sent, else with an error after the bytes that there are. Returns -1
+ * also for a request that has ended. */
 int serve_asks_put(struct serve_request *q, const char *bytes, int64_t n);
 /* Ends the answer of a request with an error in the form of the API. */
 void serve_asks_refuse(struct serve_request *q, int status, const char *code, const struct err *e);

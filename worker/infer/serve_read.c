@@ -92,6 +92,7 @@ static void read_whole(struct serve_reader *s, struct serve_asks *asks, struct s
     q->created = (int64_t)time(NULL);
     if (q->ask.endpoint == SERVE_TOKENIZE || q->ask.endpoint == SERVE_DETOKENIZE) {
         if (serve_tokens_answer(s->in, q, &s->scratch, &why)) refuse(q, &why);
+        text_fini(&s->scratch); /* it may be large, and the job may not need it again */
         return;
     }
     if (!known_adapter(s, call.adapter))
@@ -143,7 +144,7 @@ void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct ser
 /* Appends the line that was made last, as an event of a stream or as the whole answer. */
 static void put_line(struct serve_reader *s, struct serve_request *q)
 {
-    q->status = 200;
+    if (!q->status) q->status = 200;
     if (q->cursor.stream) serve_asks_put(q, "data: ", 6);
     serve_asks_put(q, s->reply.line, s->reply.size);
     if (q->cursor.stream) serve_asks_put(q, "\n", 1);
