@@ -74,12 +74,16 @@ int request_text_take(struct request *r, const struct job_spec *spec, const char
 int request_text_chats(const struct request *r, const struct job_spec *spec, struct err *e)
 {
     static const char instead[] = "ask /v1/completions with the whole prompt";
+    int rc = -1;
     if (!request_text_reads(r, spec)) return request_text_refuse(r, spec, "messages", e);
-    if (!r->tokenizer) return chat_model_refuse("messages", true, instead, e);
-    if (r->chat.model && r->chat.model->t) return 0;
-    if (!r->chat.why || r->chat.why->code == ERR_NONE)
-        return chat_model_refuse("messages", false, instead, e);
-    return err_field(e, r->chat.why->code, "model.path", "%s", r->chat.why->text);
+    if (r->tokenizer && r->chat.model && r->chat.model->t) return 0;
+    if (!r->tokenizer || !r->chat.why || r->chat.why->code == ERR_NONE)
+        rc = chat_model_refuse("messages", !r->tokenizer, instead, e);
+    else
+        rc = err_field(e, r->chat.why->code, "model.path", "%s", r->chat.why->text);
+    /* the field of a served request is a member of its body */
+    if (r->serves && e) strcpy(e->field, "messages");
+    return rc;
 }
 
 /* Renders the chat template. json [size] is the list of messages. */

@@ -69,7 +69,7 @@ void request_defaults(struct request *r, const struct job_spec *spec)
     r->logprobs = spec->sampling.logprobs;
     r->ignore_eos = spec->sampling.ignore_eos;
     r->echo = 0;
-    r->is_chat = r->serves = r->stream = r->usage = false;
+    r->is_chat = r->serves = r->stream = r->usage = r->too_long = false;
     r->adapter = ADAPTER_BASE;
     r->refused = (struct err){0};
     stop_init(&r->stop);
@@ -417,17 +417,31 @@ static size_t find_member(const struct request_body *b)
     return N_MEMBERS + N_NUMBERS;
 }
 
+/* Returns the name of a member that the API has and this version has not, or NULL. */
+static const char *later_member(const struct jread *j)
+{
+    static const char *const names[] = {"response_format", "tools", "functions", "tool_choice",
+                                        "logit_bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (jread_is(j, names[i])) return names[i];
+    return NULL;
+}
+
 static int take_member(struct request_body *b)
 {
+    const char *known;
     char name[64];
     const size_t i = find_member(b);
     if (i == N_MEMBERS + N_NUMBERS) {
         if (neutral_member(&b->j)) return 0;
+        if (b->r->serves && (known = later_member(&b->j)))
+            return err_field(b->e, ERR_UNSUPPORTED, known,
+                             "%s is not in this version: leave it out", known);
         if (jread_copy(&b->j, name, sizeof name)) strcpy(name, "(a long name)");
         utf8_show(name);
         return err_field(b->e, ERR_INVALID, name, "unknown member \"%s\": leave it out", name);
     }
-    const char *known = i < N_MEMBERS ? members[i].name : numbers[i - N_MEMBERS].name;
+    known = i < N_MEMBERS ? members[i].name : numbers[i - N_MEMBERS].name;
     if (b->seen >> i & 1) return err_field(b->e, ERR_INVALID, known, "%s occurs twice", known);
     b->seen |= 1u << i;
     enum jtok t = jread_next(&b->j);
@@ -463,6 +477,7 @@ static int check_room(struct request_body *b, const char *prompt)
             "max_tokens %lld: this job was planned for sampling.max_tokens %lld: raise it%s",
             (long long)max, (long long)most, need > S ? ", and data.seq_len" : "");
     if (need <= S) return 0;
+    b->r->too_long = true;
     return err_field(b->e, ERR_TOO_LARGE, prompt,
                      "the prompt of %lld tokens and %s %lld are %lld together: the job was planned "
                      "for data.seq_len %lld: raise data.seq_len to %lld, or %s",
@@ -478,6 +493,23 @@ static void leave_room(struct request_body *b)
     if (r->serves && !b->length && left > 0 && r->max_tokens > left) r->max_tokens = left;
 }
 
+/* Checks the rules of members that only served requests have, or whose range is smaller there. */
+static int check_served(struct request_body *b)
+{
+    const struct request *r = b->r;
+    if (b->options && !r->stream)
+        return err_field(b->e, ERR_INVALID, "stream_options",
+                         "stream_options without stream: say \"stream\": true");
+    if (r->stream && r->echo)
+        return err_field(b->e, ERR_UNSUPPORTED, "echo",
+                         "echo is not streamed in this version: leave out one of echo and stream");
+    if (r->serves && r->n > REQUEST_SERVED_N)
+        return err_field(b->e, ERR_TOO_LARGE, "n",
+                         "n is %lld: a serve job gives at most %d continuations, ask in parts",
+                         (long long)r->n, REQUEST_SERVED_N);
+    return 0;
+}
+
 /* Checks the rules that concern several members. */
 int request_body_check(struct request_body *b)
 {
@@ -488,13 +520,7 @@ int request_body_check(struct request_body *b)
         return err_field(b->e, ERR_INVALID, prompt, "%s is missing or empty: give one %s", prompt,
                          r->is_chat ? "message" : "token");
     leave_room(b);
-    if (check_room(b, prompt)) return -1;
-    if (b->options && !r->stream)
-        return err_field(b->e, ERR_INVALID, "stream_options",
-                         "stream_options without stream: say \"stream\": true");
-    if (r->stream && r->echo)
-        return err_field(b->e, ERR_UNSUPPORTED, "echo",
-                         "echo is not streamed in this version: leave out one of echo and stream");
+    if (check_room(b, prompt) || check_served(b)) return -1;
     if (!r->max_tokens && !r->echo)
         return err_field(b->e, ERR_INVALID, "max_tokens", "max_tokens 0 asks for nothing");
     if (r->min_tokens > r->max_tokens)

@@ -23,7 +23,8 @@
  * logprobs is true or false, and top_logprobs is the number of alternatives. There is no echo and
  * no best_of. Tools are refused, except for an empty list.
  *
- * A served request may have stream, with stream_options.include_usage. Its model is any string,
+ * A served request may have stream, with stream_options.include_usage. Its n is at most
+ * REQUEST_SERVED_N. Its model is any string,
  * because the name has led to the job. If it has no max_tokens, it gets sampling.max_tokens or the
  * rest of data.seq_len, whichever is less.
  *
@@ -46,7 +47,9 @@
 
 struct job_spec;
 
-#define REQUEST_ID_SIZE 129 /* largest size of a custom_id in bytes, including its NUL */
+/* The most continuations of a served request. Each may copy the prompt's text. */
+#define REQUEST_SERVED_N 128
+#define REQUEST_ID_SIZE  129 /* largest size of a custom_id in bytes, including its NUL */
 
 /* The settings for reading conversations. All members are borrowed. */
 struct request_chat {
@@ -74,6 +77,8 @@ struct request {
     bool serves;  /* set for a request to a serve job */
     bool stream;  /* set if the answer is sent as it is made */
     bool usage;   /* set if the end of the stream has a usage */
+    /* set if it is refused because prompt and answer are longer than data.seq_len */
+    bool too_long;
     struct sample_options sample;
     struct stop stop;
     struct sample_key key; /* key of the random numbers; only its members seed and request are

@@ -50,13 +50,11 @@ int serve_read_body(const struct infer *in, struct request *r, const struct requ
 static void refuse(struct serve_request *q, const struct err *why)
 {
     const bool found = why->code != ERR_NOT_FOUND, fault = why->code == ERR_IO;
-    const bool prompt = !strcmp(why->field, "prompt") || !strcmp(why->field, "messages");
-    const bool longer = why->code == ERR_TOO_LARGE && prompt;
     serve_asks_refuse(q,
                       fault   ? 503
                       : found ? 400
                               : 404,
-                      longer ? "context_length_exceeded" : err_name(why->code), why);
+                      q->request.too_long ? "context_length_exceeded" : err_name(why->code), why);
 }
 
 static void refuse_full(struct serve_request *q, int queue)

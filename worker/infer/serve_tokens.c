@@ -7,6 +7,7 @@
 #include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
+#include "api/core/utf8.h"
 #include "worker/infer/request_text.h"
 #include "worker/text/buffer.h"
 
@@ -48,6 +49,7 @@ static int take_text(struct body *b, struct err *e)
 
 static int take_member(struct body *b, struct err *e)
 {
+    char given[64];
     const char *const name = b->ids ? "tokens" : "prompt";
     if (jread_is(&b->j, name)) {
         if (b->seen) return err_field(e, ERR_INVALID, name, "%s occurs twice", name);
@@ -62,8 +64,11 @@ static int take_member(struct body *b, struct err *e)
         return err_field(e, ERR_INVALID, "add_special_tokens",
                          "add_special_tokens must be true or false");
     }
-    return err_field(e, ERR_INVALID, "body", "the body takes %s%s and model: leave the rest out",
-                     name, b->ids ? "" : ", add_special_tokens");
+    if (jread_copy(&b->j, given, sizeof given)) strcpy(given, "(a long name)");
+    utf8_show(given);
+    return err_field(e, ERR_INVALID, given,
+                     "unknown member \"%s\": the body takes %s%s and model, leave the rest out",
+                     given, name, b->ids ? "" : ", add_special_tokens");
 }
 
 static int take_body(struct body *b, struct err *e)

@@ -215,8 +215,9 @@ static int check_rope(const struct job_spec *s, struct err *e)
     if (m->rope.kind != ROPE_DYNAMIC || s->data.seq_len <= m->max_pos) return 0;
     return err_field(e, ERR_UNSUPPORTED, "data.seq_len",
                      "data.seq_len %lld is longer than max_position_embeddings %lld, where "
-                     "rope_type \"dynamic\" changes with every token: a generate job cannot",
-                     (long long)s->data.seq_len, (long long)m->max_pos);
+                     "rope_type \"dynamic\" changes with every token, which a %s job cannot have: "
+                     "lower data.seq_len to it",
+                     (long long)s->data.seq_len, (long long)m->max_pos, spec_kind_name(s->kind));
 }
 
 int rules_generate(struct job_spec *s, struct err *e)

@@ -19,7 +19,7 @@ int buffer_grow(void **array, int64_t *room, int64_t have, int64_t n, size_t siz
 
 int buffer_full(struct err *e)
 {
-    return err_set(e, ERR_TOO_LARGE, "tokenizer: out of memory");
+    return err_set(e, ERR_IO, "tokenizer: out of memory");
 }
 
 int text_add(struct text *t, const char *s, int64_t n)
