@@ -173,7 +173,7 @@ static void go_ahead(struct sharded_state *h)
 /* Begins an update of buckets [begin, end). */
 static void begin_update(struct sharded_state *h, int begin, int end)
 {
-    /* so that go_ahead takes the window of the last piece but one: that of the last may be leaving */
+    /* go_ahead takes the other window, because the last piece may still be leaving its own */
     h->ahead = (struct sharded_ahead){.b = begin - 1, .end = end, .w = h->ahead.w ^ 1};
     go_ahead(h);
 }
