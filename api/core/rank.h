@@ -231,8 +231,10 @@ struct rank_exit {
 
 enum {
     RANK_PIECE_SIZE = 64 << 10,
-    RANK_MODEL_SIZE = 200, /* a name, a colon, the name of an adapter, NUL */
-    RANK_ASKS = 1024       /* largest number of requests that are open in an attempt */
+    RANK_MODEL_SIZE = 200,       /* a name, a colon, the name of an adapter, NUL */
+    RANK_ASKS = 1024,            /* largest number of requests that are open in an attempt */
+    RANK_BODY_SIZE = 64 << 20,   /* largest body of a request */
+    RANK_BODIES_SIZE = 256 << 20 /* largest number of bytes of all bodies at one time */
 };
 
 /* Paths of a request beneath /openai/v1. */

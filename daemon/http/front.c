@@ -15,7 +15,7 @@
 #include "api/core/assert.h"
 #include "api/core/log.h"
 #include "daemon/http/intake.h"
-#include "daemon/http/openai_error.h"
+#include "api/core/openai_error.h"
 #include "daemon/http/sock.h"
 
 #define RESERVE   16    /* largest number of narrow connections, in addition to max_connections */

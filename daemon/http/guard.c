@@ -7,7 +7,7 @@
 #include <strings.h>
 #include "api/core/jwrite.h"
 #include "daemon/http/http.h"
-#include "daemon/http/openai_error.h"
+#include "api/core/openai_error.h"
 
 const struct request_verdict guard_bad_chunk = {
     400, "invalid",

@@ -15,7 +15,7 @@
 #include "daemon/http/door.h"
 #include "daemon/http/front.h"
 #include "daemon/http/guard.h"
-#include "daemon/http/openai_error.h"
+#include "api/core/openai_error.h"
 #include "daemon/http/streams.h"
 
 #define MAX_CONNECTIONS 1000

@@ -23,12 +23,14 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/loop.h"
+#include "api/core/rank.h"
 
 #define HTTP_MAX_BODY (1 << 20)
 /* The same for a path beneath /openai/, and the largest number of bytes of all these bodies at one
- * time. A body beyond it is refused with 503. */
-#define HTTP_OPENAI_BODY   (64 << 20)
-#define HTTP_OPENAI_BODIES (256 << 20)
+ * time. Only the bytes of a body beyond HTTP_MAX_BODY count. A body for which there is no room is
+ * refused with 503. */
+#define HTTP_OPENAI_BODY   RANK_BODY_SIZE
+#define HTTP_OPENAI_BODIES RANK_BODIES_SIZE
 /* largest number of bytes queued in a stream, which is all the memory that a slow reader takes */
 #define HTTP_STREAM_SIZE (2 * 65536)
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/http/openai_error.h"
+#include "api/core/openai_error.h"
 #include "daemon/http/openai_model.h"
 #include "daemon/http/reply.h"
 #include "daemon/loop/serving.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
-#include "daemon/http/openai_error.h"
+#include "api/core/openai_error.h"
 
 static const struct {
     int status;

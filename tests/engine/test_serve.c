@@ -273,7 +273,7 @@ static const struct {
      "\"completion_tokens\":1,"},
     {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"one\"],\"max_tokens\":1,\"ignore_eos\":true}", 200, "\"prompt_tokens\":3,"},
     {SERVE_COMPLETIONS, 1, "{\"prompt\":[[1,2]],\"max_tokens\":1,\"ignore_eos\":true}", 200, "\"prompt_tokens\":2,"},
-    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\"}", 429, "\"code\":\"queue_full\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\"}", 429, "\"rate_limit_error\",\"param\":null,\"code\":\"queue_full\""},
 };
 /* clang-format on */
 enum { N_CASES = sizeof cases / sizeof *cases };

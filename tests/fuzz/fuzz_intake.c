@@ -1,4 +1,4 @@
-/* sources: daemon/http/intake.c daemon/http/sock.c daemon/http/target.c daemon/http/guard.c daemon/http/openai_error.c daemon/http/chunked.c api/core/jwrite.c
+/* sources: daemon/http/intake.c daemon/http/sock.c daemon/http/target.c daemon/http/guard.c api/core/openai_error.c daemon/http/chunked.c api/core/jwrite.c
  *
  * Passes any bytes of a client in one piece, byte by byte, and in pieces of other sizes. The HTTP
  * library must get the same requests with the same bodies each time. All of these requests must be

@@ -1,4 +1,4 @@
-/* sources: daemon/http/target.c daemon/http/guard.c daemon/http/openai_error.c daemon/http/chunked.c api/core/jwrite.c
+/* sources: daemon/http/target.c daemon/http/guard.c api/core/openai_error.c daemon/http/chunked.c api/core/jwrite.c
  * Reads the head of a request and its chunked body, byte by byte. An accepted request must have a
  * valid target. The length of its body must not depend on the pieces in which the bytes arrive. */
 #include <stdint.h>

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/jwrite.h"
+#include "api/core/openai_error.h"
 #include "worker/text/buffer.h"
 
 struct serve_asks *serve_asks_create(void)
@@ -13,8 +13,8 @@ struct serve_asks *serve_asks_create(void)
     struct serve_asks *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->last = &s->first;
-    s->body_size = SERVE_BODY_SIZE;
-    s->bodies_size = SERVE_BODIES_SIZE;
+    s->body_size = RANK_BODY_SIZE;
+    s->bodies_size = RANK_BODIES_SIZE;
     return s;
 }
 
@@ -173,32 +173,11 @@ int serve_asks_put(struct serve_request *q, const char *bytes, int64_t n)
     return -1;
 }
 
-/* Makes the error's body in json [size]. Returns its bytes. */
-static int64_t write_error(char *json, size_t size, int status, const char *code,
-                           const struct err *e)
-{
-    struct jwrite w;
-    jwrite_init(&w, json, size);
-    jwrite_object(&w, NULL);
-    jwrite_object(&w, "error");
-    jwrite_str(&w, "message", e->text);
-    jwrite_str(&w, "type",
-               status < 500 && status != 429 ? "invalid_request_error" : "server_error");
-    if (*e->field)
-        jwrite_str(&w, "param", e->field);
-    else
-        jwrite_null(&w, "param");
-    jwrite_str(&w, "code", code);
-    jwrite_end(&w);
-    jwrite_end(&w);
-    return jwrite_finish(&w);
-}
-
 void serve_asks_refuse(struct serve_request *q, int status, const char *code, const struct err *e)
 {
     char text[6 * sizeof e->text + 1024] = "data: ", *const json = text + 6;
     const bool stream = q->status != 0, coming = q->state == SERVE_COMES;
-    int64_t n = write_error(json, sizeof text - 6 - 2, status, code, e);
+    int64_t n = openai_error_write(status, e->text, e->field, code, json, sizeof text - 6 - 2);
     if (n < 0) n = snprintf(json, 3, "{}");
     memcpy(json + n, "\n\n", 2);
     if (!q->status) q->status = status;

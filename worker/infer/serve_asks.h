@@ -3,8 +3,8 @@
  *
  * seqgang sends a request in pieces (RANK_ASK). A request whose pieces are complete is read, waits
  * for a free slot, is answered, and is forgotten when its answer is sent. The answer has memory of
- * its own, so that a client that reads slowly stops no pass. A request is at most SERVE_BODY_SIZE
- * bytes, and the requests that come or wait are at most SERVE_BODIES_SIZE bytes together. */
+ * its own, so that a client that reads slowly stops no pass. A request is at most RANK_BODY_SIZE
+ * bytes, and the requests that come or wait are at most RANK_BODIES_SIZE bytes together. */
 #ifndef SEQD_INFER_SERVE_ASKS_H
 #define SEQD_INFER_SERVE_ASKS_H
 
@@ -12,9 +12,8 @@
 #include "worker/infer/requests.h"
 #include "worker/infer/serve_stream.h"
 
-#define SERVE_BODY_SIZE   (64LL << 20)
-#define SERVE_BODIES_SIZE (256LL << 20)
-/* A body of tokenize or detokenize. Rank 0 converts it between two passes, which wait for it. */
+/* Largest body of tokenize or detokenize. Rank 0 converts it between two passes, which wait for
+ * it. */
 #define SERVE_TOKENS_SIZE (4LL << 20)
 
 enum serve_state {

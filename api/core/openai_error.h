@@ -1,7 +1,7 @@
 /* openai_error.h: the errors of paths beneath /openai/, in the form of OpenAI's API. Clients of
  * that API read no problem (RFC 9457). Pure. */
-#ifndef SEQD_DAEMON_HTTP_OPENAI_ERROR_H
-#define SEQD_DAEMON_HTTP_OPENAI_ERROR_H
+#ifndef SEQD_CORE_OPENAI_ERROR_H
+#define SEQD_CORE_OPENAI_ERROR_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* openai_error.c: writes an error as OpenAI's API does. */
-#include "daemon/http/openai_error.h"
+#include "api/core/openai_error.h"
 
 #include <string.h>
 #include "api/core/jwrite.h"
