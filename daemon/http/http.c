@@ -71,7 +71,7 @@ struct http_server {
     struct front *front;
     struct front_conn *adding; /* the connection in MHD_add_connection, on front's thread */
     struct streams streams;
-    atomic_size_t bodies;  /* bytes of all bodies beneath /openai/ */
+    atomic_size_t bodies;  /* bytes of all bodies beneath /openai/ that are counted */
     pthread_mutex_t mutex; /* guards all below */
     int64_t last_id;
     bool stopping;
@@ -248,9 +248,16 @@ static bool is_openai(const struct http_req *r)
     return openai_error_applies(r->target->text);
 }
 
+/* Returns the bytes of a body that count towards max_bodies. The bytes that every request may have
+ * are not counted. */
+static size_t counted(const struct http_req *r, size_t size)
+{
+    return is_openai(r) && size > HTTP_MAX_BODY ? size - HTTP_MAX_BODY : 0;
+}
+
 void http_drop_body(struct http_req *r)
 {
-    if (is_openai(r)) r->h->bodies -= r->body_size;
+    r->h->bodies -= counted(r, r->body_size);
     free(r->body);
     r->body = NULL;
     r->body_size = 0;
@@ -260,7 +267,7 @@ void http_drop_body(struct http_req *r)
 static bool count_body(struct http_req *r, size_t size)
 {
     struct http_server *h = r->h;
-    if (!is_openai(r)) return true;
+    size = counted(r, r->body_size + size) - counted(r, r->body_size);
     if (!r->crowded && atomic_fetch_add(&h->bodies, size) + size <= h->o.max_bodies) return true;
     if (!r->crowded) h->bodies -= size;
     r->crowded = true;
