@@ -264,6 +264,7 @@ static void on_progress(const struct taking *k)
     k->j->progress = p;
     pace_add(&k->j->attempt->pace, &p);
     k->j->attempt->has_progress = true;
+    if (p.unit == PROGRESS_REQUESTS && p.done >= 1) k->j->attempt->answered = true;
 }
 
 static bool read_step(const struct spooled *r, struct rank_step *s)

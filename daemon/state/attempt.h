@@ -78,6 +78,7 @@ struct job_attempt {
      * not a hang */
     int64_t suspect_ms, suspect_reached;
     struct event suspect;
+    bool answered;     /* a request was answered */
     bool has_progress; /* the last reported progress is not stored yet */
     struct pace pace;  /* pace of the reported progress */
     char *steps;       /* "[{..},{..}", the steps of the last second */

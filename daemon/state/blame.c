@@ -29,10 +29,11 @@ static void unexplained(const struct job *j, struct event *ev)
 }
 
 /* Returns the cause of a device's failure. If one device fails, the infrastructure is the cause.
- * If the device of the next attempt fails, too, the job is the cause. */
+ * If the device of the next attempt fails, too, the job is the cause, unless it has answered a
+ * request in between. */
 static enum cause cause_of_device(const struct job *j)
 {
-    const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE;
+    const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE && !job_answered(j);
     return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
 }
 

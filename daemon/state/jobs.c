@@ -164,8 +164,7 @@ int64_t job_where(const struct job *j)
 
 bool job_answered(const struct job *j)
 {
-    return j->spec->kind == JOB_SERVE && j->attempt && j->attempt->has_progress &&
-           j->progress.done >= 1;
+    return j->spec->kind == JOB_SERVE && j->attempt && j->attempt->answered;
 }
 
 int32_t job_failed_here(const struct job *j, const struct event *ev)

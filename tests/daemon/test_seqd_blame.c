@@ -5,6 +5,7 @@
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
+#include "daemon/state/attempt.h"
 #include "daemon/state/blame.h"
 #include "tests/lib/test.h"
 #include "worker/family/shape.h"
@@ -121,6 +122,13 @@ static void test_device_twice(void)
     j->n_failures = 1, j->err.code = ERR_DEVICE;
     blame_report(j, &ev);
     CHECK(ev.cause == CAUSE_USER && !ev.blame);
+    /* a job that serves has answered a request between the two */
+    struct job_attempt a = {.answered = true};
+    j->spec->kind = JOB_SERVE;
+    j->attempt = &a;
+    blame_report(j, &ev);
+    CHECK(ev.cause == CAUSE_INFRASTRUCTURE && !ev.blame);
+    j->attempt = NULL;
     job_destroy(j);
 }
 

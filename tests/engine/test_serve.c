@@ -388,6 +388,7 @@ static void body(struct ranks *g, int rank, void *arg)
     if (!rc) rc = j->serves ? serve(j, &in, rank, &e) : infer_generate(&in, &j->p, &out, &e);
     if (rc) ranks_fail(g, rank, &e);
     CHECK(rc || j->serves || out.ledger_equal);
+    CHECK(!j->serves || !told.parted);
     /* only rank 0 holds the log-probabilities of answers */
     CHECK_MSG(rc || rank || t->model.placed_size == t->plan.arena_size + t->plan.segment_size,
               "held %lld, planned %lld", (long long)t->model.placed_size,

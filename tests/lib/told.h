@@ -13,7 +13,7 @@ struct told {
     struct rank_progress at, was; /* `at` is the last report, and `was` is the first one */
     /* `fell` means that a report was lower than the one before it; `beyond` means that a report
      * exceeded the total */
-    bool fell, beyond;
+    bool fell, beyond, parted; /* `parted`: a report had a part of a unit */
 };
 
 static inline void told_take(void *arg, const struct rank_progress *now)
@@ -21,6 +21,7 @@ static inline void told_take(void *arg, const struct rank_progress *now)
     struct told *t = arg;
     t->fell |= t->n && now->done < t->at.done;
     t->beyond |= now->total > 0 && now->done > now->total;
+    t->parted |= now->done != (double)(int64_t)now->done;
     t->n_inside += now->done > now->from && now->done < now->total;
     if (!t->n++) t->was = *now;
     t->at = *now;

@@ -1,7 +1,6 @@
 /* serve.c: the passes of a serve job. Rank 0 plans each pass, and all ranks run it. */
 #include "worker/infer/serve.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +28,11 @@ struct serve_slot {
 };
 
 struct server {
-    const struct infer *in;
+    const struct infer *in; /* = &own */
+    /* The caller's, but reports no progress: parts of requests that are at work together would
+     * look like whole requests. */
+    struct infer own;
+    struct progress *progress;
     const struct serve_door *door; /* NULL on all ranks but rank 0 */
     struct serve_asks *asks;       /* of the door */
     struct serve_reader reader;
@@ -227,28 +230,20 @@ static int prepare_pass(struct server *s, struct err *e)
 
 /* ---- rank 0: after a pass -------------------------------------------------------------------- */
 
-/* Counts a request as done. If no other request is being answered, sets progress to the number of
- * finished requests. A dropped request leaves its part in progress until then. */
-static void count_done(struct server *s)
-{
-    struct progress *p = s->in->progress;
-    s->n_done++;
-    if (!any_at_work(s)) progress_at(p, fmax((double)s->n_done, progress_done(p)));
-}
-
 static int end_slot(struct server *s, int k, struct err *e)
 {
     struct serve_slot *slot = &s->slot[k];
     struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
     s->out->n_prompt_tokens += slot->request.n_tokens;
     s->out->n_tokens += slot->answer.n_generated;
+    progress_tokens(s->progress, slot->answer.n_generated);
     pace_sum(&s->out->prefill, &slot->answer.prefill);
     const int rc = q ? serve_read_answer(&s->reader, q, &slot->request, &slot->answer, e) : 0;
     s->out->n_requests += q && q->status == 200;
     s->out->n_refused += q && q->status != 200;
     if (s->door && !q) s->asks->dropped &= ~((uint64_t)1 << k); /* dropped in its last pass */
     forget(s, k);
-    count_done(s);
+    progress_at(s->progress, (double)++s->n_done);
     return rc;
 }
 
@@ -294,19 +289,22 @@ int serve_run(const struct infer *in, const struct serve_door *door, struct serv
     int rc = -1;
     *out = (struct serve_result){.ledger_equal = true};
     if (!s) return err_set(e, ERR_IO, "out of memory for a server");
-    s->in = in;
+    s->own = *in;
+    s->own.progress = NULL;
+    s->in = &s->own;
+    s->progress = in->progress;
     s->door = door;
     s->asks = door ? door->asks : NULL;
     s->n = in->model->plan->batch;
     s->out = out;
     serve_read_open(&s->reader, in, s->n);
-    if (infer_work_init(s->work, in, door != NULL, e)) goto out;
-    in->model->progress = in->progress;
-    progress_begin(in->progress, PROGRESS_REQUESTS, 0, 0);
+    if (infer_work_init(s->work, s->in, door != NULL, e)) goto out;
+    in->model->progress = NULL;
+    progress_begin(s->progress, PROGRESS_REQUESTS, 0, 0);
     if (door) s->used_us = now_us(s);
     rc = serve(s, e);
     if (rc && e) infer_name_adapter(in, e);
-    if (!rc) progress_end(in->progress);
+    if (!rc) progress_end(s->progress);
     if (door) out->n_dropped = s->asks->n_dropped;
 out:
     for (int k = 0; k < s->n; k++) forget(s, k);
