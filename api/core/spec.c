@@ -270,7 +270,7 @@ const struct field spec_fields[] = {
     INT32("serve.max_requests", serve.max_requests, 0, JOB_MAX_BATCH, 1, SERVE, "Requests that are answered at once: a pass over the weights gives each of them a token. Answers are the same bits whatever it is; memory has a cache for each. auto (0): as many as fit and as bring something, 1 where the job answers one at a time.", 7, .unsaid = "auto"),
     INT32("serve.queue", serve.queue, 0, 4096, 64, SERVE, "Requests that wait for their turn; one more is refused with 429.", 7),
     INT("serve.idle_s", serve.idle_s, 0, 1e9, 0, SERVE, "The job ends, succeeded, after this many seconds without a request; 0: it never ends by itself.", 7),
-    INT("serve.drain_s", serve.drain_s, 0, 86400, 30, SERVE, "Seconds that open requests have to finish after a cancel; new ones are refused at once.", 7),
+    INT("serve.drain_s", serve.drain_s, 0, 86400, 30, SERVE, "Seconds that open requests have to finish after a cancel, at most --save-grace of seqd; new ones are refused at once.", 7),
     {NULL}
 };
 

@@ -329,6 +329,14 @@ static void fold_reached(struct job *j, const struct event *ev)
     if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
 }
 
+/* Tells whether a cancel lets the job answer its open requests, as the first cancel of a job that
+ * serves does. */
+static bool drains(const struct job *j, enum job_state before)
+{
+    const bool first = before == JOB_STOPPING && j->saving && j->target != JOB_CANCELLED;
+    return j->spec->kind == JOB_SERVE && (before == JOB_RUNNING || first);
+}
+
 int job_fold(struct job *j, const struct event *ev, struct err *e)
 {
     enum job_state before = j->state;
@@ -371,9 +379,8 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_START_TIMEOUT:
     case EV_HANG: fold_failure(j, ev, before); break;
     case EV_CANCEL:
+        j->saving = drains(j, before);
         if (before != JOB_STOPPING || !mutant_on(MUTANT_CANCEL_LOST)) j->target = JOB_CANCELLED;
-        /* The first cancel of a job that serves lets it answer its open requests. */
-        j->saving = before == JOB_RUNNING && j->spec->kind == JOB_SERVE;
         break;
     case EV_SUSPEND:
     case EV_WALL_LIMIT:

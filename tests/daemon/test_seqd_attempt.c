@@ -201,6 +201,11 @@ static void test_drain(void)
     j = draining(EV_CANCEL); /* and cancelled again */
     CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL) && !j->saving);
     drop(j);
+    j = draining(EV_SUSPEND); /* and then cancelled: the open requests still end */
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL));
+    CHECK(j->saving && j->target == JOB_CANCELLED);
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL) && !j->saving);
+    drop(j);
     j = draining(EV_SUSPEND);
     j->attempt->parts[0].ended = j->attempt->parts[0].saved = true;
     CHECK(attempt_stopped(j, 40000, &ev) && ev.type == EV_STOPPED);
