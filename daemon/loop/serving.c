@@ -13,6 +13,8 @@ enum {
     CREDIT_SIZE = WIRE_WINDOW / 2
 };
 
+_Static_assert((int)SERVINGS_OPEN <= (int)RANK_ASKS, "a gang has room for all requests");
+
 struct served {
     struct served *next;
     struct servings *all;
@@ -25,6 +27,7 @@ struct served {
     bool whole;    /* the whole body is sent, or no more of it is needed */
     bool early;    /* the answer began before the whole body was sent */
     bool begun;    /* a piece of the answer has come */
+    bool failed;   /* the answer is an error */
     bool lost;     /* `lost` must be called */
     const struct served_calls *calls;
     void *arg;
@@ -86,34 +89,43 @@ static bool has_room(const struct served *r)
     return !s->queued || s->queued(s->out.arg, r->node) < QUEUE_SIZE;
 }
 
-/* Sends pieces of the body while the session has room. Returns false if the node has no
- * session. */
-static bool send_body(struct served *r)
+/* Sends the next piece of the body if the session has room. Loses the request if the node has no
+ * session. Returns false if nothing was sent. */
+static bool send_piece(struct served *r)
 {
-    while (!r->whole && has_room(r)) {
-        const size_t left = r->body.size - r->at, n = left < WIRE_CHUNK ? left : WIRE_CHUNK;
-        r->ask.data = r->body.bytes + r->at;
-        r->ask.size = n;
-        r->ask.more = n < left;
-        if (outbox_send(&r->all->out, r->node, &r->ask)) return false;
-        r->at += n;
-        r->whole = n == left;
-    }
+    const size_t left = r->body.size - r->at, n = left < WIRE_CHUNK ? left : WIRE_CHUNK;
+    if (r->whole || r->lost || !has_room(r)) return false;
+    r->ask.data = r->body.bytes + r->at;
+    r->ask.size = n;
+    r->ask.more = n < left;
+    r->lost = outbox_send(&r->all->out, r->node, &r->ask) != 0;
+    if (r->lost) return false;
+    r->at += n;
+    r->whole = n == left;
+    if (r->whole && r->body.sent) r->body.sent(r->arg);
     return true;
 }
 
-/* Gives every request its turn. Loses the requests whose node cannot be reached. */
+/* Sends a piece of every body in turn, so that no body waits for a larger one. */
+static void send_bodies(struct servings *s)
+{
+    for (bool sent = true; sent;) {
+        sent = false;
+        for (struct served *r = s->first; r; r = r->next) sent |= send_piece(r);
+    }
+}
+
+/* Sends bodies, and tells the clients of lost requests. */
 static void pump(void *arg)
 {
     struct servings *s = arg;
     bool waits = false;
+    send_bodies(s);
     for (struct served *r = s->first, *next; r; r = next) {
         next = r->next;
-        const bool whole = r->whole;
-        if (!r->lost && !send_body(r)) r->lost = true;
-        if (r->whole && !whole && r->body.sent) r->body.sent(r->arg);
         waits = waits || !r->whole;
         if (!r->lost) continue;
+        if (r->at) tell(r, MSG_DROP, 0);
         r->calls->lost(r->arg);
         remove_request(r);
     }
@@ -122,10 +134,10 @@ static void pump(void *arg)
 
 /* ---- of one request -------------------------------------------------------------------------- */
 
-static int n_open(const struct servings *s, int64_t job)
+static int n_open(const struct servings *s)
 {
     int n = 0;
-    for (const struct served *r = s->first; r; r = r->next) n += r->job == job;
+    for (const struct served *r = s->first; r; r = r->next) n++;
     return n;
 }
 
@@ -140,9 +152,9 @@ int serving_ready(const struct servings *s, const struct job *j, struct err *e)
     const struct node *n = node_find((struct nodes *)&s->cluster->nodes, j->node);
     if (job_away(j) >= 0 || !n || !n->up)
         return err_set(e, ERR_PEER, "a node of job %lld is away: try again when it is back", id);
-    if (n_open(s, j->id) >= RANK_ASKS)
-        return err_set(e, ERR_TOO_LARGE, "job %lld has %d open requests, the limit: try again", id,
-                       RANK_ASKS);
+    if (n_open(s) >= SERVINGS_OPEN)
+        return err_set(e, ERR_TOO_LARGE, "jobs have %d open requests, the limit: try again",
+                       SERVINGS_OPEN);
     return 0;
 }
 
@@ -216,6 +228,12 @@ static struct served *find(const struct servings *s, const struct msg *m)
     return r;
 }
 
+/* Tells whether pieces of the body may still come to the node after the end of its answer. */
+static bool may_come(const struct served *r)
+{
+    return r->early || (r->failed && r->body.size > WIRE_CHUNK);
+}
+
 bool servings_take(struct servings *s, const char *node, const struct msg *m)
 {
     struct served *r = find(s, m);
@@ -227,8 +245,9 @@ bool servings_take(struct servings *s, const char *node, const struct msg *m)
         lose(r);
         return true;
     }
+    if (first) r->failed = m->status >= 400;
     if (!r->whole) end_body(r);
-    if (!m->more && r->early) tell(r, MSG_DROP, 0);
+    if (!m->more && may_come(r)) tell(r, MSG_DROP, 0);
     const struct served_calls *calls = r->calls;
     void *client = r->arg;
     if (!m->more) remove_request(r);

@@ -12,6 +12,10 @@
 #include "daemon/mailbox/outbox.h"
 #include "daemon/state/cluster.h"
 
+/* Largest number of requests that are open at one time. It is half of the connections of the HTTP
+ * server, so that other requests are still answered. */
+enum { SERVINGS_OPEN = 500 };
+
 struct served;
 struct servings;
 
@@ -37,7 +41,7 @@ struct servings *servings_create(struct loop *l, const struct cluster *k, const 
 void servings_destroy(struct servings *s); /* calls no callback; s may be NULL */
 
 /* Tells whether the job can take a request now. If not, *e has the reason: ERR_PEER if it can
- * later, ERR_TOO_LARGE if too many of its requests are open. */
+ * later, ERR_TOO_LARGE if too many requests are open. */
 int serving_ready(const struct servings *s, const struct job *j, struct err *e);
 /* Sends a request to job j, which serving_ready has accepted. ask has endpoint, named and model.
  * The callbacks are called later, never inside this call. */

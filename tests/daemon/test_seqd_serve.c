@@ -3,6 +3,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "daemon/http/http.h"
+#include "daemon/state/attempt.h"
 #include "tests/lib/rest.h"
 
 #define COMPLETIONS "/openai/v1/completions"
@@ -18,6 +19,7 @@ static struct {
     struct msg ask;     /* the last ASK, without its data */
     char body[4 << 20]; /* the body of the request */
     size_t size;
+    size_t first_size;                     /* size of the first whole body */
     int n_asks, n_drops, n_saves, n_stops; /* n_asks counts bodies */
     int64_t credit;
 } told;
@@ -35,7 +37,7 @@ static void on_told(const char *node, const struct msg *m)
     memcpy(told.body + told.size, m->data, m->size);
     told.size += m->size;
     told.ask = *m;
-    told.n_asks += !m->more;
+    if (!m->more && !told.n_asks++) told.first_size = told.size;
 }
 
 #define UNTIL(cond)                                                                                \
@@ -189,6 +191,7 @@ static void test_lost(void)
     int fd = ask_begin("{\"model\":\"mine\"}");
     answer(503, NULL, 0, false, false);
     CHECK(answer_of(fd) == 503 && strstr(reply, "Retry-After: 1") && strstr(reply, "server_error"));
+    CHECK(told.n_drops == 1); /* pieces may still be on their way */
     fd = ask_begin("{\"model\":\"mine\"}");
     answer(200, "data: 1\n\n", 9, true, true);
     const int second = ask_begin("{\"model\":\"mine\"}");
@@ -306,8 +309,8 @@ static void test_large(void)
     const int fd = send_large(size, &body);
     UNTIL(told.n_asks == 1);
     CHECK(told.size == size && !memcmp(told.body, body, size));
-    answer(200, "{}", 2, false, false);
-    CHECK(answer_of(fd) == 200);
+    answer(413, "{}", 2, false, false);
+    CHECK(answer_of(fd) == 413 && told.n_drops == 1); /* pieces may still be on their way */
     snprintf(head, sizeof head,
              "POST " COMPLETIONS " HTTP/1.1\r\n" HEAD "Content-Type: application/json\r\n"
              "Content-Length: %d\r\n\r\n",
@@ -337,18 +340,52 @@ static void test_early(void)
     finish();
 }
 
+/* Checks that a body does not wait for a larger one. */
+static void test_turns(void)
+{
+    static const char small[] = "{\"model\":\"mine\"}";
+    char *body;
+    begin_serving();
+    rest_queued = 2 << 20; /* the session is full */
+    const int first = post_begin(COMPLETIONS, "", small);
+    for (int i = 0; i < 50; i++) loop_turn(w.loop, 1);
+    const int second = send_large(3 << 20, &body);
+    for (int i = 0; i < 50; i++) loop_turn(w.loop, 1);
+    rest_queued = 0;
+    UNTIL(told.n_asks == 2);
+    CHECK(told.first_size == strlen(small));
+    close(first);
+    close(second);
+    free(body);
+    finish();
+}
+
+/* Checks that an answered request is known after the progress was stored. */
+static void test_answered(void)
+{
+    const struct rank_progress p = {.unit = PROGRESS_REQUESTS, .done = 1};
+    begin_serving();
+    const struct job *j = control_job(w.control, 1);
+    CHECK(!job_answered(j));
+    report(3, RANK_PROGRESS, &p, sizeof p);
+    CHECK(job_answered(j) && j->attempt->has_progress);
+    UNTIL(!j->attempt->has_progress);
+    CHECK(job_answered(j));
+    finish();
+}
+
 /* Checks bodies that are too large together. Afterwards there is room again. */
 static void test_crowded(void)
 {
     char *body;
-    rest_bodies = 1 << 20;
+    rest_bodies = 1 << 19; /* a body's first 1 MiB does not count */
     begin_serving();
     for (int i = 0; i < 3; i++) {
         CHECK(answer_of(send_large(2 << 20, &body)) == 503 && strstr(reply, "Retry-After: 1"));
         CHECK(strstr(reply, "too large together") && strstr(reply, "{\"error\""));
         free(body);
     }
-    const int fd = send_large(1 << 19, &body);
+    const int fd = send_large(3 << 19, &body);
     UNTIL(told.n_asks == 1);
     answer(200, "{}", 2, false, false);
     CHECK(answer_of(fd) == 200);
@@ -370,6 +407,8 @@ int main(void)
     RUN(test_refused);
     RUN(test_large);
     RUN(test_early);
+    RUN(test_turns);
+    RUN(test_answered);
     RUN(test_crowded);
     return test_done("seqd_serve");
 }
