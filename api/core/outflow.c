@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "api/core/clock.h"
 
 struct outflow_packet {
     struct outflow_packet *next;
@@ -71,6 +73,15 @@ static void on_room(void *arg, uint32_t events)
     }
     while (o->first && rc < 0) drop_first(o);
     if (!o->first) stop_watching(o);
+}
+
+void outflow_finish(struct outflow *o, int64_t wait_ms)
+{
+    const int64_t end_us = clock_us() + wait_ms * 1000;
+    for (int64_t left_us; o->first && (left_us = end_us - clock_us()) > 0;) {
+        struct pollfd p = {.fd = o->fd, .events = POLLOUT};
+        if (poll(&p, 1, (int)(left_us / 1000 + 1)) > 0) on_room(o, 0);
+    }
 }
 
 static int add(struct outflow *o, const struct iovec iov[2])

@@ -28,5 +28,8 @@ void outflow_close(struct outflow *o);
 /* Sends head and payload as one packet, now or later. Sets head.abi and head.size. Returns -1 if
  * the outflow is closed, if the peer has gone, or if more than `limit` bytes would wait. */
 int outflow_send(struct outflow *o, struct rank_msg head, const void *payload, size_t size);
+/* Sends the packets that wait, for a process that will end. Blocks until they are sent, the peer
+ * has gone, or `wait_ms` are over. */
+void outflow_finish(struct outflow *o, int64_t wait_ms);
 
 #endif

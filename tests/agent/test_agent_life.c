@@ -647,15 +647,44 @@ static void test_serve(void)
     teardown();
 }
 
-/* Checks that a job that serves ends by SAVE with its result. */
+/* Checks that a job that serves ends by SAVE with its result. Its end is told when a slow client
+ * has the whole answer, or at STOP. */
 static void test_serve_drain(void)
 {
+    static char body[300000];
     setup();
     int pid = agent_start("0");
-    struct view *v = running(7, 2, "serve", 1);
-    about(MSG_SAVE, 7, 2);
-    UNTIL(v->end == GANG_SAVED);
-    CHECK(v->n[RANK_RESULT] == 1);
+    for (int64_t epoch = 2; epoch < 4; epoch++) {
+        struct view *v = running(7, epoch, "serve", 1);
+        memset(body, 'x', sizeof body);
+        request(7, epoch, 21, body, sizeof body);
+        UNTIL(d.reply_size == WIRE_WINDOW);
+        about(MSG_SAVE, 7, epoch);
+        UNTIL(file_exists(in_dir("gangs/%lld-e%lld/exit", 7, epoch)));
+        for (int i = 0; i < 3; i++) { /* the agent has seen the end */
+            request(9, 1, 22, "x", 1);
+            CHECK(request_end(9, 22) == 503 && !d.reply_size);
+        }
+        CHECK(v->n[RANK_RESULT] == 1);
+        d.reply[0] = 'x';
+        d.reply_size = WIRE_WINDOW;
+        d.n_over = 0;
+        const size_t most = epoch == 2 ? sizeof body : WIRE_WINDOW;
+        while (d.reply_size < most) {
+            const size_t had = d.reply_size;
+            CHECK(v->end < 0 && !d.n_over);
+            tell(&(struct msg){.type = MSG_CREDIT,
+                               .job = 7,
+                               .epoch = epoch,
+                               .request = 21,
+                               .total = WIRE_WINDOW / 2});
+            UNTIL(d.reply_size > had || d.n_over);
+        }
+        CHECK(d.n_over == (epoch == 2) && !memcmp(d.reply, body, most));
+        if (epoch == 3) about(MSG_STOP, 7, epoch);
+        UNTIL(v->end == GANG_SAVED);
+        about(MSG_FORGET, 7, epoch);
+    }
     terminate(pid);
     teardown();
 }

@@ -63,6 +63,7 @@ void agent_forget(struct agent *a, struct attempt *t)
     }
     while (*p != t) p = &(*p)->next;
     *p = t->next;
+    answers_forget(a->answers, t);
     cgroup_remove(t->dir);
     if (file_remove(t->dir, &e) < 0) log_error("attempt.remove", "why=\"%s\"", e.text);
     if (t->stale) relay_end(a->session, t->job, t->epoch, GANG_UNKNOWN);

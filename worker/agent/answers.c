@@ -11,6 +11,9 @@
  * log-probabilities each has about 40 MiB. */
 #define HELD_SIZE ((size_t)64 << 20)
 
+/* The same for all answers together. */
+#define ALL_HELD_SIZE ((size_t)512 << 20)
+
 struct agent_answer {
     struct agent_answer *next;
     struct attempt *t; /* NULL if the request is lost */
@@ -25,6 +28,7 @@ struct agent_answer {
 struct agent_answers {
     struct agent_session *session;
     struct agent_answer *first;
+    size_t n_held; /* of all answers */
 };
 
 struct agent_answers *answers_create(struct agent_session *s)
@@ -40,6 +44,8 @@ static void answer_remove(struct agent_answers *a, struct agent_answer *r)
     struct agent_answer **p = &a->first;
     while (*p != r) p = &(*p)->next;
     *p = r->next;
+    if (r->t && r->last) r->t->n_answered--;
+    a->n_held -= r->n_held;
     free(r->held);
     free(r);
 }
@@ -100,6 +106,7 @@ static bool flush(struct agent_answers *a, struct agent_answer *r)
         r->stream = false;
         r->window -= n;
         r->n_held -= n;
+        a->n_held -= n;
         r->from = r->n_held ? r->from + n : 0;
     }
     return true;
@@ -108,9 +115,11 @@ static bool flush(struct agent_answers *a, struct agent_answer *r)
 /* Ends the request with 503 and no bytes. */
 static void lose(struct agent_answers *a, struct agent_answer *r)
 {
+    if (r->t && r->last) r->t->n_answered--;
     r->t = NULL;
     r->status = 503;
     r->begun = r->last = true;
+    a->n_held -= r->n_held;
     r->n_held = r->from = 0;
     flush(a, r);
 }
@@ -151,7 +160,9 @@ static void take_ask(struct agent_answers *a, struct attempt *t, const struct ms
 {
     struct agent_answer *r = find(a, t, m->request);
     if (!r) r = answer_new(a, t, m);
-    if (!t || pass_on(t, m)) lose(a, r);
+    if (t && !pass_on(t, m)) return;
+    if (t) tell_drop(t, m->request); /* rank 0 may have a part of the body */
+    lose(a, r);
 }
 
 void answers_take(struct agent_answers *a, struct attempt *t, const struct msg *m)
@@ -182,9 +193,9 @@ void answers_session_down(struct agent_answers *a)
 /* ---- from the gang --------------------------------------------------------------------------- */
 
 /* Adds bytes to those that wait. Returns -1 if they are too many. */
-static int hold(struct agent_answer *r, const char *bytes, size_t n)
+static int hold(struct agent_answers *a, struct agent_answer *r, const char *bytes, size_t n)
 {
-    if (n > HELD_SIZE - r->n_held) return -1;
+    if (n > HELD_SIZE - r->n_held || n > ALL_HELD_SIZE - a->n_held) return -1;
     if (r->from + r->n_held + n > r->room) {
         if (r->from) memmove(r->held, r->held + r->from, r->n_held);
         r->from = 0;
@@ -194,6 +205,7 @@ static int hold(struct agent_answer *r, const char *bytes, size_t n)
     }
     if (n) memcpy(r->held + r->from + r->n_held, bytes, n);
     r->n_held += n;
+    a->n_held += n;
     return 0;
 }
 
@@ -221,9 +233,12 @@ void answers_packet(struct agent_answers *a, struct attempt *t, const void *pack
         r->status = p.status;
         r->stream = p.flags & RANK_ANSWER_STREAM;
     }
-    r->last = p.flags & RANK_ANSWER_LAST;
+    if (p.flags & RANK_ANSWER_LAST && !r->last) {
+        r->last = true;
+        t->n_answered++;
+    }
     const char *bytes = (const char *)packet + sizeof(struct rank_msg) + sizeof p;
-    if (hold(r, bytes, (size_t)p.size)) {
+    if (hold(a, r, bytes, (size_t)p.size)) {
         tell_drop(t, r->request);
         lose(a, r);
     } else {
@@ -232,6 +247,14 @@ void answers_packet(struct agent_answers *a, struct attempt *t, const void *pack
 }
 
 void answers_gang_gone(struct agent_answers *a, struct attempt *t)
+{
+    for (struct agent_answer *r = a->first, *next; r; r = next) {
+        next = r->next;
+        if (r->t == t && !r->last) lose(a, r);
+    }
+}
+
+void answers_forget(struct agent_answers *a, struct attempt *t)
 {
     for (struct agent_answer *r = a->first, *next; r; r = next) {
         next = r->next;

@@ -26,8 +26,11 @@ void answers_take(struct agent_answers *a, struct attempt *t, const struct msg *
 void answers_packet(struct agent_answers *a, struct attempt *t, const void *packet, size_t size);
 /* Sends bytes that wait, when the session has room again. */
 void answers_flush(struct agent_answers *a);
-/* Loses all requests of t, whose gang is gone. */
+/* Loses those requests of t, whose gang is gone, that lack the end of their answers. Answers that
+ * are complete still reach their clients. */
 void answers_gang_gone(struct agent_answers *a, struct attempt *t);
+/* Loses all requests of t, which will be freed. */
+void answers_forget(struct agent_answers *a, struct attempt *t);
 /* Drops all requests, because the session is over. seqd has answered their clients. */
 void answers_session_down(struct agent_answers *a);
 

@@ -25,7 +25,7 @@
 
 enum {
     RECEIVED_SIZE = sizeof(struct rank_msg) + sizeof(struct rank_answer) + RANK_PIECE_SIZE,
-    ASKED_SIZE = 256 << 20 /* as much as seqd has of all bodies at one time */
+    ASKED_SIZE = RANK_BODIES_SIZE
 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -185,7 +185,7 @@ static void sock_flush(struct attempt *a)
         a->blobs = NULL;
     }
     if (a->save_wanted) sock_send(a, RANK_SAVE, NULL, 0);
-    if (a->stop_wanted) sock_send(a, RANK_STOP, NULL, 0);
+    if (a->stop_wanted) attempt_stop(a);
 }
 
 static void sock_event(void *arg, uint32_t events)
@@ -340,7 +340,7 @@ int attempt_ask(struct attempt *a, enum rank_msg_type type, const void *payload,
 void attempt_stop(struct attempt *a)
 {
     a->stop_wanted = true;
-    sock_send(a, RANK_STOP, NULL, 0);
+    outflow_send(&a->out, (struct rank_msg){.type = RANK_STOP, .rank = RANK_GANG}, NULL, 0);
 }
 
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n)
@@ -385,6 +385,13 @@ static bool logs_sent(struct attempt *a)
     return !more;
 }
 
+/* Tells whether no client needs more of an answer, because seqd ends the requests of an attempt at
+ * its final record. */
+static bool answers_sent(const struct attempt *a)
+{
+    return !a->n_answered || a->stop_wanted;
+}
+
 int64_t attempt_record(struct attempt *a, void *buf, bool *final)
 {
     char path[FILE_PATH_SIZE];
@@ -404,7 +411,7 @@ int64_t attempt_record(struct attempt *a, void *buf, bool *final)
         if (n <= 0) return 0;
         memcpy(&head, buf, sizeof head);
         *final = head.type == RANK_EXIT && head.rank == RANK_GANG;
-        if (*final && !logs_sent(a)) {
+        if (*final && (!logs_sent(a) || !answers_sent(a))) {
             a->spool = before;
             return 0;
         }

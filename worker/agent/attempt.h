@@ -46,6 +46,7 @@ struct attempt {
     struct outflow out; /* pieces of requests on their way to the gang; closed without a socket */
     char *received;     /* owned: the packet that is being handled; NULL without a socket */
     bool save_wanted, stop_wanted, forget_wanted, final_sent;
+    int n_answered;          /* answers that wait for their clients and whose last piece has come */
     bool finish_failed;      /* the final record could not be written, for example because the disk
                               * is full; this is logged once */
     struct rank_blob *blobs; /* owned: blobs that have not been sent to the gang yet */
@@ -97,8 +98,8 @@ int attempt_ask(struct attempt *a, enum rank_msg_type type, const void *payload,
 void attempt_rewind(struct attempt *a);
 void attempt_ack(struct attempt *a, const struct msg *m);
 /* Puts the next record to send into buf, which has SPOOL_RECORD_SIZE bytes. Returns its size, or 0
- * if there is no record to send now. *final tells whether it is the final record, which is sent
- * only after every log byte. */
+ * if there is no record to send now. *final tells whether it is the final record. It is sent only
+ * after every log byte and, unless the attempt must stop, after every whole answer. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
 /* Returns true if the attempt ended for lack of memory. The parameter `record` is a record
  * that attempt_record returned. Only a record about an exit by a signal, or about a lost gang,

@@ -3,10 +3,7 @@
 
 #include <string.h>
 
-enum {
-    TO_RANK_SIZE = 256 << 20, /* as much as seqd has of all bodies at one time */
-    TO_AGENT_SIZE = 64 << 20
-};
+enum { TO_RANK_SIZE = RANK_BODIES_SIZE, TO_AGENT_SIZE = 64 << 20, FINISH_MS = 2000 };
 
 void asked_init(struct asked *a)
 {
@@ -110,7 +107,12 @@ int asked_answer(struct asked *a, const struct rank_msg *head, const void *paylo
     return outflow_send(&a->agent, (struct rank_msg){.type = RANK_ANSWER}, payload, head->size);
 }
 
-void asked_save(struct asked *a)
+void asked_tell(struct asked *a, enum rank_msg_type type)
 {
-    outflow_send(&a->rank, (struct rank_msg){.type = RANK_SAVE}, NULL, 0);
+    outflow_send(&a->rank, (struct rank_msg){.type = type}, NULL, 0);
+}
+
+void asked_finish(struct asked *a)
+{
+    outflow_finish(&a->agent, FINISH_MS);
 }

@@ -35,7 +35,9 @@ void asked_take(struct asked *a, const struct rank_msg *head, const void *payloa
 /* Sends an ANSWER of rank 0, which packet_good has checked, to the agent. Returns -1 if the agent
  * has gone, or reads so slowly that its connection must be closed. */
 int asked_answer(struct asked *a, const struct rank_msg *head, const void *payload);
-/* Sends SAVE to rank 0, after all pieces that wait. */
-void asked_save(struct asked *a);
+/* Waits at most two seconds until the agent has the answers that wait, because the gang ends. */
+void asked_finish(struct asked *a);
+/* Sends SAVE or STOP to rank 0, after all pieces that wait. */
+void asked_tell(struct asked *a, enum rank_msg_type type);
 
 #endif

@@ -161,6 +161,7 @@ static void record_end(struct gang *g)
 static void gang_over(struct gang *g)
 {
     proc_kill_strays();
+    asked_finish(&g->asked); /* before the final record, which the agent would send first */
     record_end(g);
     loop_stop(g->loop);
 }
@@ -189,7 +190,9 @@ void gang_stop(struct gang *g, enum gang_end how)
              (long long)g->start->epoch, (int)how);
     /* The message is sent before the flag is set, because a rank that sees the flag but has no
      * message reports that a peer is dead. */
-    for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_STOP, NULL, 0);
+    for (int i = 0; i < g->n_started; i++)
+        if (g->proc[i].rank) proc_send(&g->proc[i], RANK_STOP, NULL, 0);
+    asked_tell(&g->asked, RANK_STOP); /* its socket may be full of requests */
     gang_end(g, how, -1, STOP_GRACE_MS);
 }
 
@@ -201,7 +204,7 @@ static void gang_save(struct gang *g)
              (long long)g->start->epoch);
     for (int i = 0; i < g->n_started; i++)
         if (g->proc[i].rank) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
-    asked_save(&g->asked);
+    asked_tell(&g->asked, RANK_SAVE);
 }
 
 /* Records that a rank has exited after SAVE. When rank 0 has exited, everything is saved, and the
