@@ -5,10 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "api/core/openai_error.h"
 #include "daemon/http/openai_model.h"
 #include "daemon/http/reply.h"
 #include "daemon/loop/serving.h"
+
+/* Bytes that a body may have, and more for each token of data.seq_len. A token of a text has far
+ * fewer on average. */
+#define OPENAI_BODY_BYTES  (4LL << 20)
+#define OPENAI_TOKEN_BYTES 64
 
 _Static_assert(WIRE_WINDOW <= HTTP_STREAM_SIZE, "a stream has room for all that may be on its way");
 
@@ -171,6 +177,19 @@ static void not_ready(struct http_req *r, const struct err *e)
     reply_openai(r, e->code == ERR_TOO_LARGE ? 429 : 503, e, "unavailable");
 }
 
+/* Refuses a body whose prompt is certainly too long for the job. Rank 0 would convert it to tokens
+ * between two passes, and all other requests would wait. */
+static int check_size(const struct job *j, size_t size, struct err *e)
+{
+    const long long most = OPENAI_BODY_BYTES +
+                           OPENAI_TOKEN_BYTES * (long long)j->spec->data.seq_len;
+    if (size <= (unsigned long long)most) return 0;
+    return err_field(e, ERR_TOO_LARGE, "body",
+                     "the body has %zu bytes, and job %lld of %lld tokens a request takes %lld: "
+                     "send a shorter prompt",
+                     size, (long long)j->id, (long long)j->spec->data.seq_len, most);
+}
+
 static void start(struct routes *R, struct http_req *r, const struct openai_model *m,
                   const struct msg *ask)
 {
@@ -201,6 +220,10 @@ static void ask(struct routes *R, struct http_req *r, const struct route_match *
     }
     if (serving_ready(control_servings(R->control), m.job, &e)) {
         not_ready(r, &e);
+        return;
+    }
+    if (check_size(m.job, size, &e)) {
+        reply_openai(r, 413, &e, "too_large");
         return;
     }
     ask.named = m.adapter;

@@ -317,6 +317,9 @@ static void test_large(void)
              HTTP_OPENAI_BODY + 1);
     CHECK(talk(head) == 413 && strstr(reply, "64 MiB") && strstr(reply, "{\"error\""));
     free(body);
+    const int long_fd = send_large(5 << 20, &body); /* more than the job's tokens can be */
+    CHECK(answer_of(long_fd) == 413 && strstr(reply, "takes 4202496") && told.n_asks == 1);
+    free(body);
     finish();
 }
 
