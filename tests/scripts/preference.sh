@@ -14,7 +14,7 @@ pairs() { # N: pairs of answers as text, one a line
         printf "{\"prompt\": \"What is %d and %d? \", \"chosen\": \"It is %d.\", \"rejected\": \"I do not know.\"}\n", i, i + 3, 2 * i + 3 }'
 }
 pairs 40 >"$T/data/pairs.jsonl"
-pairs 500 >"$T/data/many.jsonl"
+pairs 1500 >"$T/data/many.jsonl"
 seqd_start || { lib_end; exit 1; }
 
 spec() { # STEPS EVERY MORE: a training of pairs with a checkpoint after every EVERY steps
@@ -26,8 +26,8 @@ spec() { # STEPS EVERY MORE: a training of pairs with a checkpoint after every E
 losses() { seqctl metrics "$1" -o jsonl | grep -oE '"loss": [-0-9.e]+' | cut -c 9-; }
 first() { losses "$1" | head -n 1; }
 last_of() { seqctl metrics "$1" --last 1 -o jsonl | grep -o "\"$2\": [-0-9.e]*" | cut -d ' ' -f 2; } # JOB VALUE
-near() { # NAME GOT WANT [MOST]: each line of the one is that of the other, at most MOST off (1e-5)
-    paste <(echo "$2") <(echo "$3") | awk -v most="${4:-1e-5}" 'NF < 2 { bad = 1 } { d = $1 - $2; if (d * d > most * most) bad = 1 } END { exit bad || !NR }' &&
+near() { # NAME GOT WANT: each line of the one is that of the other
+    paste <(echo "$2") <(echo "$3") | awk 'NF < 2 { bad = 1 } { d = $1 - $2; if (d * d > 1e-10) bad = 1 } END { exit bad || !NR }' &&
         ok "$1" || bad "$1: got" <(paste <(echo "$2") <(echo "$3"))
 }
 exact() { # NAME JOB: it has counted and held what the plan says
@@ -105,7 +105,7 @@ succeeds "and the training ends" "$killed"
 same "with the weights of the whole one" "$(field "$killed" result.weights_sha256)" "$SHA"
 
 many=("--set" "data.train.0.path=many.jsonl" "--set" "data.packing=none" "--set" "data.seq_len=128"
-    "--set" "train.global_batch=125" "--set" "train.steps=4")
+    "--set" "train.global_batch=375" "--set" "train.steps=4")
 calm=$(seqctl submit dpo.json "${many[@]}" -o name -q)
 succeeds "many references" "$calm"
 killed=$(seqctl submit dpo.json "${many[@]}" -o name -q)
@@ -120,8 +120,9 @@ same "with the same weights" "$(field "$killed" result.weights_sha256)" "$(field
 half=$(printf '%s/step-%08d' "${checkpoint%/*}" $((5 * ((STEPS + 9) / 10))))
 for product in parallel.tp=2 parallel.dp=2 parallel.pp=2 resources.ranks=1; do
     more=$(seqctl submit long.json --set checkpoint.resume="$half" --set "$product" -o name -q)
-    succeeds "resumed with $product" "$more" && near "with the loss of the whole one" \
-        "$(field "$more" result.loss)" "$(field "$whole" result.loss)" 1e-4 # up to 500 steps of Adam lie between
+    # of ten steps: rounding grows over the rest, whose number depends on the machine
+    succeeds "resumed with $product" "$more" && near "with the losses of the whole one" \
+        "$(losses "$more" | head -n 10)" "$(losses "$whole" | tail -n +$((5 * ((STEPS + 9) / 10) + 1)) | head -n 10)"
     check "and its references" cmp "$(field "$more" result.checkpoint)/references.bin" "$checkpoint/references.bin"
 done
 
