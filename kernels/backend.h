@@ -232,6 +232,24 @@ struct attn_finish_args {
     int64_t n_heads, head_dim;
 };
 
+/* Merges the partial results of n_parts ranks, which have attended to different keys, for each row
+ * and head:
+ *
+ *   out = sum over p of w[p] o[p]     w[p] = exp(lse[p] - max lse) / sum of these
+ *
+ * The sum is in fp32, over ascending parts, and out is rounded once. A part with lse = -inf has
+ * weight 0, and its o is not read. A row of a head whose parts all have lse = -inf is 0. Part p
+ * begins at parts + p * stride, with the results of attn_finish: o [rows, H*D] fp32, directly
+ * followed by lse [H, rows].
+ *   out   [rows, H*D] act
+ *   n_parts is at most JOB_MAX_RANKS */
+struct attn_merge_args {
+    const float *parts;
+    int64_t n_parts, stride; /* stride: floats from one part to the next part */
+    struct tensor out;
+    int64_t n_heads, head_dim;
+};
+
 /* Computes delta[h][i], the sum over D of dO * O, once per layer from the final O (2205.14135, eq.
  * 4). o and d_o are [Tq, H*D] act; delta is [H, ld]. */
 struct attn_delta_args {
@@ -852,6 +870,7 @@ struct be_ops {
     void (*attn_sink_bwd)(struct be *, const struct attn_sink_bwd_args *);
     void (*attn_fwd)(struct be *, const struct attn_fwd_args *);
     void (*attn_finish)(struct be *, const struct attn_finish_args *);
+    void (*attn_merge)(struct be *, const struct attn_merge_args *);
     void (*attn_delta)(struct be *, const struct attn_delta_args *);
     void (*attn_bwd)(struct be *, const struct attn_bwd_args *);
     void (*rmsnorm_fwd)(struct be *, const struct rmsnorm_fwd_args *);

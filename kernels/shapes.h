@@ -96,6 +96,13 @@ static inline void shape_attn_finish(const struct attn_finish_args *a)
     assert(a->out.dtype == DT_F32 || a->out.data != a->o.data);
 }
 
+static inline void shape_attn_merge(const struct attn_merge_args *a)
+{
+    assert(shape_act(a->out, a->out.rows, a->n_heads * a->head_dim, a->out.dtype));
+    assert(a->n_parts > 0 && a->n_parts <= JOB_MAX_RANKS);
+    assert(a->n_parts == 1 || a->stride >= a->out.rows * a->n_heads * (a->head_dim + 1));
+}
+
 static inline void shape_attn_delta(const struct attn_delta_args *a)
 {
     assert(shape_act(a->o, a->o.rows, a->n_heads * a->head_dim, a->o.dtype));

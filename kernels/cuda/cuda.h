@@ -103,6 +103,7 @@ void memory_slots(struct be_ops *t);
     X(attn_sink_bwd)                                                                               \
     X(attn_fwd)                                                                                    \
     X(attn_finish)                                                                                 \
+    X(attn_merge)                                                                                  \
     X(attn_delta) X(attn_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(swiglu_fwd) X(swiglu_bwd)    \
         X(embed_fwd) X(embed_bwd) X(xent) X(xent_part) X(add) X(adamw) X(sumsq) X(cast) X(norm_fwd) X(norm_bwd) \
             X(norm_part) \

@@ -230,7 +230,6 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     const struct problem *p = d->p;
     const int64_t q_cols = p->H * p->D, n = d->n;
     struct err e;
-    float sums[64];
     struct tensor keys[DECODED];
     const struct tensor sink = {p->sink, 1, p->H, p->H, DT_F32};
     struct sp sp = {
@@ -238,8 +237,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
         .be = device(rank, 1),
         .comm = g->comm[rank],
         .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D)), (float)p->cap, sink},
-        .buf = {.part = comm_segment(g->comm[rank]), .m = sums}};
-    if (p->H > 64) abort();
+        .buf = {.part = comm_segment(g->comm[rank])}};
     memset(sp.buf.part, 0xff, (size_t)volume_decode_size(g->P, p->H, p->D, n));
     if (shard_init(&sp.shard, p->S, g->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
     for (int64_t i = 0; i < n; i++) keys[i] = decode_keys(d, rank, i);

@@ -287,11 +287,9 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     const struct problem *p = d->p;
     const int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D;
     struct err e = {0};
-    float sums[64];
     /* the mirrors in `w` are the inputs, which all ranks read; only the mirrors in `out` are
      * copied back to the host */
     struct mirrors w = {.be = device(rank, 1)}, out = w;
-    mirror_add(&w, sums, sizeof sums);
     mirror_add(&w, p->q, p->S * q_cols * 4);
     mirror_add(&w, p->kv, p->S * kv_cols * 4);
     mirror_add(&out, d->o[rank], q_cols * 4);
@@ -299,7 +297,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
                     .be = w.be,
                     .comm = g->comm[rank],
                     .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
-                    .buf = {.part = comm_segment(g->comm[rank]), .m = mirror_of(&w, sums)}};
+                    .buf = {.part = comm_segment(g->comm[rank])}};
     mirror_poison(w.be, sp.buf.part, volume_decode_size(g->P, p->H, p->D, 1));
     if (shard_init(&sp.shard, p->S, g->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
     const struct tensor kv = tensor_f32(mirror_of(&w, p->kv + d->start[rank] * kv_cols),

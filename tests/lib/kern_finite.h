@@ -391,6 +391,19 @@ static void fin_attn_pieces(struct fin *f, int arg)
     fin_attn_blind(&c);
 }
 
+/* Merges three parts. An lse of inf makes the weights NaN, and an lse of -inf makes the part's
+ * weight 0. */
+static void fin_attn_merge(struct fin *f, int arg)
+{
+    const int64_t P = 3, T = 5, H = 2, D = arg ? 64 : 20, size = T * H * D;
+    const struct box parts = fin_new(f, DT_F32, P, size + H * T, 0);
+    fin_site(f, parts, 0, size, OUT0, OUT0, OUT0);
+    fin_site(f, parts, size, size + H * T, OUT0, OUT0, 0);
+    const struct box out = fin_out_act(f, T, H * D);
+    fin_poison(f);
+    FIN_CALL(attn_merge, &(struct attn_merge_args){parts.t.data, P, parts.t.ld, out.t, H, D});
+}
+
 static void fin_attn_delta(struct fin *f, int arg)
 {
     const int64_t T = 5, H = 3, D = arg ? 64 : 20;
@@ -1176,6 +1189,7 @@ static const struct fin_case {
      FIN_ATTNS,
      false,
      {FIN_SLOT(attn_fwd), FIN_SLOT(attn_finish)}},
+    {"attn_merge", FIN_OF_ATTN, fin_attn_merge, 2, false, {FIN_SLOT(attn_merge)}},
     {"attn_delta", FIN_OF_ATTN, fin_attn_delta, 2, false, {FIN_SLOT(attn_delta)}},
     {"attn_sink_fwd", FIN_OF_ATTN, fin_attn_sink_fwd, 2, false, {FIN_SLOT(attn_sink_fwd)}},
     {"attn_sink_bwd", FIN_OF_ATTN, fin_attn_sink_bwd, 2, false, {FIN_SLOT(attn_sink_bwd)}},

@@ -20,8 +20,8 @@ int64_t volume_bounce_size(int P)
 
 int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n)
 {
-    const int64_t parts = P * n * H * (D + 1), weights = P * H;
-    return mem_round((parts + weights) * 4, 8) + (2 * H + 1) * 8;
+    const int64_t parts = P * n * H * (D + 1), sums = n * H;
+    return mem_round((parts + sums) * 4, 8) + 2 * n * 8;
 }
 
 /* Returns the counts of a rank that sends n_messages messages with `bytes` bytes in all, and

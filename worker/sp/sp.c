@@ -53,113 +53,96 @@ int sp_open_groups(struct sp *sp, struct err *e)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* A rank's partial result for a token. It is attention over this rank's keys, with the
- * log-sum-exp. buf.part has the results of all ranks for a pass of n tokens, and workspace.
- * Merging multiplies each rank's result by a weight. The weights are the softmax of the ranks'
- * log-sum-exps. The table of weights has room for one token and is used for each token in
- * order. */
-struct partial {
-    float *o, *lse; /* [H*D] and [H], which follow each other in memory */
-};
-
+/* A rank's partial results are attention over this rank's keys, with the log-sum-exps. buf.part has
+ * the results of all ranks for a pass of n tokens, and workspace. */
 struct merging {
-    /* [P, n*H*(D+1)]: a row for each rank, with the rank's results token after token */
-    struct tensor all;
-    struct tensor weights; /* [H, P] */
-    int64_t *one;          /* [1]: room for a number that is uploaded from the host */
-    int64_t *lo, *hi;      /* [H] */
+    float *parts;   /* [P] parts, which are o [n, H*D] and then lse [H, n] */
+    int64_t size;   /* floats of a rank's results */
+    float *l;       /* [H, n]: sums */
+    int64_t *range; /* [2, n]: the first key that each token sees, and the end of these keys */
 };
-
-static int64_t partial_size(const struct sp *sp)
-{
-    return sp->shape.n_heads * (sp->shape.head_dim + 1);
-}
 
 static struct merging merging_of(const struct sp *sp, int64_t n)
 {
-    const int64_t P = sp->shard.P, H = sp->shape.n_heads, all = n * partial_size(sp);
-    float *part = sp->buf.part;
-    struct merging m = {.all = tensor_f32(part, P, all, all)};
-    m.weights = tensor_f32(part + P * all, H, P, P);
-    m.one = (int64_t *)((char *)part + mem_round(P * (all + H) * 4, 8));
-    m.lo = m.one + 1;
-    m.hi = m.lo + H;
+    const int64_t P = sp->shard.P, H = sp->shape.n_heads;
+    struct merging m = {.parts = sp->buf.part, .size = n * H * (sp->shape.head_dim + 1)};
+    m.l = m.parts + P * m.size;
+    m.range = (int64_t *)((char *)sp->buf.part + mem_round((P * m.size + n * H) * 4, 8));
     return m;
 }
 
-/* Returns the partial results of `rank`, for all tokens. */
+/* Returns the partial results of `rank`. */
 static float *rank_part(const struct merging *m, int rank)
 {
-    return (float *)m->all.data + rank * m->all.ld;
+    return m->parts + rank * m->size;
 }
 
-/* Returns the place of this rank's result for token i. */
-static struct partial own_part(const struct sp *sp, const struct merging *m, int64_t i)
-{
-    float *o = rank_part(m, sp->shard.r) + i * partial_size(sp);
-    return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
-}
-
-/* Sets to[0] to to[n - 1] to x, on the device. */
-static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t n, int64_t x)
-{
-    const struct permute_args a = {
-        .dst = to, .src = m->one, .n = {1, 1, n}, .dst_stride = {0, 0, sizeof x}, .size = sizeof x};
-    sp->be->ops->upload(sp->be, m->one, &x, sizeof x);
-    sp->be->ops->permute(sp->be, &a);
-}
-
-/* Starts a result before the first key. Only rank 0 adds the sink, even if rank 0 has no keys. */
-static void decode_start(struct sp *sp, const struct partial *own)
+/* Starts the results before the first key. Only rank 0 adds the sink, even if rank 0 has no
+ * keys. */
+static void decode_start(struct sp *sp, const struct merging *m, struct tensor o, float *lse)
 {
     const struct sp_attn_shape *s = &sp->shape;
-    sp->be->ops->fill(sp->be, own->o, s->n_heads * s->head_dim, 0);
+    sp->be->ops->fill(sp->be, o.data, o.rows * o.cols, 0);
     if (s->sink.data && (sp->shard.r == 0 || mutant_on(MUTANT_SINK_EACH))) {
-        sp->be->ops->attn_sink_fwd(sp->be, &(struct attn_sink_fwd_args){.m = own->lse,
-                                                                        .l = sp->buf.m,
-                                                                        .ml_ld = 1,
-                                                                        .rows = 1,
+        sp->be->ops->attn_sink_fwd(sp->be, &(struct attn_sink_fwd_args){.m = lse,
+                                                                        .l = m->l,
+                                                                        .ml_ld = o.rows,
+                                                                        .rows = o.rows,
                                                                         .n_heads = s->n_heads,
                                                                         .sink = s->sink});
         return;
     }
-    sp->be->ops->fill(sp->be, own->lse, s->n_heads, -INFINITY);
-    sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
+    sp->be->ops->fill(sp->be, lse, s->n_heads * o.rows, -INFINITY);
+    sp->be->ops->fill(sp->be, m->l, s->n_heads * o.rows, 0);
 }
 
-/* Computes attention of token i to this rank's keys. All these keys are before the token, so the
- * token sees every key. */
-static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m,
-                       int64_t i)
+/* Uploads the keys that each token sees. All keys of this rank are before the token, so the token
+ * sees every key. */
+static void decode_ranges(struct sp *sp, const struct sp_decode_args *a, const struct merging *m)
+{
+    const int64_t n = a->q.rows;
+    int64_t range[2 * JOB_MAX_BATCH] = {0};
+    for (int64_t i = 0; i < n; i++) range[n + i] = a->kv[i].rows;
+    sp->be->ops->upload(sp->be, m->range, range, 2 * n * (int64_t)sizeof *range);
+}
+
+/* Adds attention of token i to this rank's keys to row i of o. */
+static void decode_keys(struct sp *sp, const struct sp_decode_args *a, const struct merging *m,
+                        struct tensor o, float *lse, int64_t i)
 {
     const struct sp_attn_shape *s = &sp->shape;
-    const int64_t width = s->n_heads * s->head_dim;
-    const struct partial own = own_part(sp, m, i);
-    const struct tensor o = tensor_f32(own.o, 1, width, width);
-    decode_start(sp, &own);
-    if (!a->kv[i].rows && !s->sink.data) return;
-    numbers(sp, m, m->lo, 1, 0);
-    numbers(sp, m, m->hi, 1, a->kv[i].rows);
-    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = tensor_sub(a->q, i, 1, 0, width),
+    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = tensor_sub(a->q, i, 1, 0, o.cols),
                                                           .kv = a->kv[i],
-                                                          .o = o,
-                                                          .m = own.lse,
-                                                          .l = sp->buf.m, /* [H, T], unused in
-                                                                           * decoding */
-                                                          .ml_ld = 1,
-                                                          .lo = m->lo,
-                                                          .hi = m->hi,
+                                                          .o = tensor_sub(o, i, 1, 0, o.cols),
+                                                          .m = lse + i,
+                                                          .l = m->l + i,
+                                                          .ml_ld = o.rows,
+                                                          .lo = m->range + i,
+                                                          .hi = m->range + o.rows + i,
                                                           .kv_pos = 0,
                                                           .n_heads = s->n_heads,
                                                           .n_kv_heads = s->n_kv_heads,
                                                           .head_dim = s->head_dim,
                                                           .scale = s->scale,
                                                           .cap = s->cap});
+}
+
+/* Computes this rank's results for all tokens. If there is one rank, they are the output. */
+static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m)
+{
+    const struct sp_attn_shape *s = &sp->shape;
+    const int64_t n = a->q.rows, width = s->n_heads * s->head_dim;
+    const struct tensor o = tensor_f32(rank_part(m, sp->shard.r), n, width, width);
+    float *lse = (float *)o.data + n * width;
+    decode_start(sp, m, o, lse);
+    decode_ranges(sp, a, m);
+    for (int64_t i = 0; i < n; i++)
+        if (a->kv[i].rows) decode_keys(sp, a, m, o, lse, i);
     sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = o,
-                                                                .out = o,
-                                                                .m = own.lse,
-                                                                .l = sp->buf.m,
-                                                                .ml_ld = 1,
+                                                                .out = sp->shard.P == 1 ? a->o : o,
+                                                                .m = lse,
+                                                                .l = m->l,
+                                                                .ml_ld = n,
                                                                 .n_heads = s->n_heads,
                                                                 .head_dim = s->head_dim});
 }
@@ -168,7 +151,7 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, const stru
 static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
 {
     const int P = sp->shard.P, r = sp->shard.r;
-    const int64_t size = m->all.cols * 4;
+    const int64_t size = m->size * 4;
     struct comm_ticket t[JOB_MAX_RANKS];
     if (comm_batch_begin(sp->comm, e)) return -1;
     for (int k = 1; k < P; k++) {
@@ -189,50 +172,18 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
     return 0;
 }
 
-/* Computes the weights of the ranks, which are the softmax of their lse. A rank without keys has
- * lse -inf and weight 0. */
-static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor all)
-{
-    const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim;
-    const struct permute_args turned = {.dst = m->weights.data,
-                                        .src = (float *)all.data + H * D,
-                                        .n = {1, H, P},
-                                        .dst_stride = {0, P * 4, 4},
-                                        .src_stride = {0, 4, all.ld * 4},
-                                        .size = 4};
-    sp->be->ops->permute(sp->be, &turned);
-    numbers(sp, m, m->lo, H, 0);
-    numbers(sp, m, m->hi, H, P);
-    sp->be->ops->softmax_fwd(sp->be,
-                             &(struct softmax_fwd_args){.x = m->weights, .lo = m->lo, .hi = m->hi});
-}
-
-/* Sums o of token i in rank order. So all ranks compute equal bits, which do not depend on the
- * tokens other than i. */
-static void decode_merge(struct sp *sp, const struct merging *m, struct tensor o, int64_t i)
-{
-    const int64_t H = sp->shape.n_heads, D = sp->shape.head_dim, size = partial_size(sp);
-    const struct tensor all = tensor_sub(m->all, 0, sp->shard.P, i * size, size);
-    decode_weigh(sp, m, all);
-    for (int64_t h = 0; h < H; h++)
-        sp->be->ops->gemm(sp->be,
-                          &(struct gemm_args){.a = tensor_sub(m->weights, h, 1, 0, sp->shard.P),
-                                              .b = tensor_sub(all, 0, sp->shard.P, h * D, D),
-                                              .c = tensor_sub(o, i, 1, h * D, D)});
-}
-
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)
 {
-    const int64_t n = a->q.rows, width = sp->shape.n_heads * sp->shape.head_dim;
-    const struct merging m = merging_of(sp, n);
-    assert(n > 0 && a->o.rows == n);
-    for (int64_t i = 0; i < n; i++) decode_own(sp, a, &m, i);
-    if (sp->shard.P == 1) {
-        const struct tensor o = tensor_f32(m.all.data, n, width, partial_size(sp));
-        sp->be->ops->cast(sp->be, &(struct cast_args){.src = o, .dst = a->o});
-        return 0;
-    }
+    const struct merging m = merging_of(sp, a->q.rows);
+    assert(a->q.rows > 0 && a->q.rows <= JOB_MAX_BATCH && a->o.rows == a->q.rows);
+    decode_own(sp, a, &m);
+    if (sp->shard.P == 1) return 0;
     if (decode_gather(sp, &m, e)) return -1;
-    for (int64_t i = 0; i < n; i++) decode_merge(sp, &m, a->o, i);
+    sp->be->ops->attn_merge(sp->be, &(struct attn_merge_args){.parts = m.parts,
+                                                              .n_parts = sp->shard.P,
+                                                              .stride = m.size,
+                                                              .out = a->o,
+                                                              .n_heads = sp->shape.n_heads,
+                                                              .head_dim = sp->shape.head_dim});
     return 0;
 }

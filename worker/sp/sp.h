@@ -56,12 +56,12 @@ static inline void sp_drop_nothing(struct sp_drop *d)
  *             then received blocks, alternately
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 gradients that are passed on; NULL without
  *             backward
- *   m         [H, T] running maximum (lse holds the running sum); in decoding, sums
+ *   m         [H, T] running maximum (lse holds the running sum)
  *   delta     [H, T]; NULL without backward
- *   part      in the comm segment (anywhere when P = 1), for attn_decode: [P, n, H*(D+1)], the
- *             partial (o, lse) of every rank for the n tokens of a pass, and then workspace for
- *             merging them. It has volume_decode_size() bytes for the largest n. NULL if the job
- *             does not generate
+ *   part      in the comm segment (anywhere when P = 1), for attn_decode: the partial results of
+ *             every rank for the n tokens of a pass, o [n, H*D] and lse [H, n], and then workspace.
+ *             It has volume_decode_size() bytes for the largest n. NULL if the job does not
+ *             generate
  *   at        the buffers of enum attention_buffer (worker/plan/attention.h), set by sp_place()
  * kv and dkv are not used when P = 1. */
 struct sp_buffers {
