@@ -45,6 +45,7 @@
 #include "api/core/delta.h"
 #include "api/core/device.h"
 #include "api/core/err.h"
+#include "api/core/limits.h"
 #include "api/core/quant.h"
 
 /* Only the tests' reference device uses DT_F64. DT_INT8 and DT_INT4 are the types of a weight [N,
@@ -176,7 +177,19 @@ struct attn_fwd_args {
     /* Soft cap of the scores, applied before the mask: s = cap tanh(scale q k / cap). 0 means that
      * there is no cap. With a cap or with dropout, bf16 inputs use the fp32 products. */
     float cap;
+    /* The page table of the keys; NULL if key row t is row t of kv. With a table, kv is a pool of
+     * whole pages of CACHE_PAGE rows, n_keys is the number of key rows, and key row t is row
+     * pages[t / CACHE_PAGE] * CACHE_PAGE + t % CACHE_PAGE of kv. Rows of kv that are no key row are
+     * not read. The results have the bits that they would have without a table. Dropout and
+     * backward have no table. */
+    const int32_t *pages; /* [n_keys / CACHE_PAGE, rounded up] */
+    int64_t n_keys;       /* not read if there is no table */
 };
+/* Returns the number of key rows. */
+static inline int64_t attn_keys(const struct attn_fwd_args *a)
+{
+    return a->pages ? a->n_keys : a->kv.rows;
+}
 
 /* Attention dropout. Each probability (row, key) of a head is either dropped, or kept and
  * multiplied by 1 / (1 - rate). A word of Philox4x32-10 decides whether it is dropped. The word

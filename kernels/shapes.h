@@ -72,6 +72,7 @@ static inline void shape_attn_fwd(const struct attn_fwd_args *a)
     assert(shape_f32(a->o, a->q.rows, a->n_heads * a->head_dim));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
     assert(a->ml_ld >= a->q.rows && a->scale > 0 && shape_drop(a->drop) && a->cap >= 0);
+    assert(!a->pages || (!a->drop && a->n_keys >= 0 && a->kv.rows % CACHE_PAGE == 0));
 }
 
 static inline bool shape_sink(struct tensor sink, int64_t n_heads)

@@ -463,6 +463,7 @@ static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, 
 void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 {
     shape_attn_fwd(a);
+    assert(!a->pages);
     if (a->q.rows < 1 || a->kv.rows < 1) return;
     struct cuda *c = cuda_of(be);
     const attn_call call = attn_call_of(a);

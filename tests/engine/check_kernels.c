@@ -22,6 +22,7 @@
 #include "tests/lib/kern_long.h"
 #include "tests/lib/kern_merge.h"
 #include "tests/lib/kern_naive.h"
+#include "tests/lib/kern_paged.h"
 #include "tests/lib/kern_panels.h"
 #include "tests/lib/kern_quant.h"
 #include "tests/lib/kern_sink.h"
@@ -726,6 +727,7 @@ static const struct {
     {"gemm of few rows", check_gemm_few, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
     {"attn of few queries", check_attn_few, 0, true},
+    {"attn_fwd by a page table", check_paged, 0, true},
     {"attn_sink_fwd, _bwd", check_attn_sink, 2, true},
     {"attn_merge", check_merge, 1, true},
     {"attn beside a plain computation", check_naive, 0, true},
