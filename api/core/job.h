@@ -299,10 +299,13 @@ struct job_spec {
     } embed;
 
     struct {
-        int32_t max_requests; /* requests that are answered together */
-        int32_t queue;        /* requests that wait for one of them to end */
-        int64_t idle_s;       /* the job ends after this time without a request; 0 means never */
-        int64_t drain_s;      /* time that open requests have after a cancel */
+        int32_t max_requests;   /* requests that are answered together */
+        int32_t queue;          /* requests that wait for one of them to end */
+        int64_t idle_s;         /* the job ends after this time without a request; 0 means never */
+        int64_t drain_s;        /* time that open requests have after a cancel */
+        int64_t cache_tokens;   /* keys and values of all ranks, in tokens; 0 = auto */
+        int64_t prefill_tokens; /* largest piece of a prompt that a pass computes */
+        int32_t share_prefixes; /* whether users share kept prefixes */
     } serve;
 
     struct {

@@ -271,6 +271,9 @@ const struct field spec_fields[] = {
     INT32("serve.queue", serve.queue, 0, 4096, 64, SERVE, "Requests that wait for their turn; one more is refused with 429.", 7),
     INT("serve.idle_s", serve.idle_s, 0, 1e9, 0, SERVE, "The job ends, succeeded, after this many seconds without a request; 0: it never ends by itself.", 7),
     INT("serve.drain_s", serve.drain_s, 0, 86400, 30, SERVE, "Seconds that open requests have to finish after a cancel, at most --save-grace of seqd; new ones are refused at once.", 7),
+    INT("serve.cache_tokens", serve.cache_tokens, 0, BIG, 0, SERVE, "Tokens whose keys and values fit in the memory of all ranks together: those of all requests at work, and those of kept prefixes. A multiple of 64, at least data.seq_len. auto (0): data.seq_len for each of max_requests, or less where memory is short.", 7, .unsaid = "auto"),
+    INT("serve.prefill_tokens", serve.prefill_tokens, CACHE_PAGE, JOB_MAX_SEQ, 512, SERVE, "A prompt is computed in pieces of at most this many tokens, a multiple of 64. Between two pieces, each other request at work gets a token.", 7),
+    BOOL("serve.share_prefixes", serve.share_prefixes, 0, SERVE, "Let the requests of one user begin from the kept prefix of another user; false: of the same user alone.", 7),
     {NULL}
 };
 

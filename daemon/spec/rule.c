@@ -4,6 +4,7 @@
 #include <string.h>
 #include "api/core/job.h"
 
+/* clang-format off */
 static const struct auto_field auto_fields[] = {
     {"parallel.sp", 0},
     {"memory.loss_chunk_tokens", 0},
@@ -12,8 +13,10 @@ static const struct auto_field auto_fields[] = {
     {"schedule.warmup_steps", -1},
     {"infer.batch", 0},
     {"serve.max_requests", 0},
+    {"serve.cache_tokens", 0},
     {NULL, 0},
 };
+/* clang-format on */
 
 const struct auto_field *rule_auto_field(const char *path)
 {

@@ -410,6 +410,11 @@ static void break_serve(struct job_spec *s, int i)
     case 6: s->serve.queue = -1; break;
     case 7: s->model.shape.family = FAMILY_BERT; break;
     case 8: s->model.shape.family = FAMILY_LATTE; break;
+    case 9: s->serve.cache_tokens = 513; break;
+    case 10: s->serve.cache_tokens = 448; break;
+    case 11: s->data.seq_len = 513, s->serve.cache_tokens = 512; break;
+    case 12: s->serve.prefill_tokens = 100; break;
+    case 13: s->serve.prefill_tokens = 0; break;
     default: break;
     }
 }
@@ -424,7 +429,12 @@ static void test_serve_rules(void)
                                          "serve.max_requests",
                                          "serve.queue",
                                          "kind",
-                                         "kind"};
+                                         "kind",
+                                         "serve.cache_tokens",
+                                         "serve.cache_tokens",
+                                         "serve.cache_tokens",
+                                         "serve.prefill_tokens",
+                                         "serve.prefill_tokens"};
     struct job_spec s;
     struct err e;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
@@ -435,6 +445,8 @@ static void test_serve_rules(void)
     }
     break_serve(&s, -1);
     s.sampling.top_k = 5, s.sampling.logprobs = 2; /* the values of a request that says none */
+    CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
+    s.serve.cache_tokens = 512, s.serve.prefill_tokens = 64; /* one sequence, in small pieces */
     CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
     s.serve.max_requests = 0; /* the plan decides */
     CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);

@@ -220,6 +220,29 @@ static int check_rope(const struct job_spec *s, struct err *e)
                      (long long)s->data.seq_len, (long long)m->max_pos, spec_kind_name(s->kind));
 }
 
+/* Checks the sizes of a serve job's cache: a page has CACHE_PAGE tokens, and the longest sequence
+ * fits. */
+static int check_cache(const struct job_spec *s, struct err *e)
+{
+    const int64_t cache = s->serve.cache_tokens, piece = s->serve.prefill_tokens, S = CACHE_PAGE,
+                  least = (s->data.seq_len + S - 1) / S * S;
+    if (s->kind != JOB_SERVE) return 0;
+    if (cache % S)
+        return err_field(e, ERR_INVALID, "serve.cache_tokens",
+                         "serve.cache_tokens %lld is not a multiple of %lld: make it %lld",
+                         (long long)cache, (long long)S, (long long)((cache + S - 1) / S * S));
+    if (cache && cache < least)
+        return err_field(e, ERR_INVALID, "serve.cache_tokens",
+                         "serve.cache_tokens %lld holds less than one sequence of data.seq_len "
+                         "%lld: make it at least %lld, or lower data.seq_len",
+                         (long long)cache, (long long)s->data.seq_len, (long long)least);
+    if (piece % S)
+        return err_field(e, ERR_INVALID, "serve.prefill_tokens",
+                         "serve.prefill_tokens %lld is not a multiple of %lld: make it %lld",
+                         (long long)piece, (long long)S, (long long)((piece + S - 1) / S * S));
+    return 0;
+}
+
 int rules_generate(struct job_spec *s, struct err *e)
 {
     const bool samples = rules_known(s) && family_diffusion(&s->model.shape);
@@ -232,6 +255,6 @@ int rules_generate(struct job_spec *s, struct err *e)
     /* If no node has described the model yet, a job with sizes of latents (data.frames) is a job
      * of a diffusion model. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
-    if (check_prompts(s, e) || check_sampling(s, e)) return -1;
+    if (check_prompts(s, e) || check_sampling(s, e) || check_cache(s, e)) return -1;
     return rules_together(s) > 1 ? rules_batch(s, e) : 0;
 }
