@@ -1,5 +1,5 @@
 /* section.c: makes the frame of a section from the places in the plan. Runs the steps of the
- * section: forward, backward, and for new tokens. */
+ * section, forward and backward. */
 #include "worker/model/section.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ char *section_border(const struct model *m, bool end, bool grad)
     return (grad ? d_stream : stream)(m, border);
 }
 
-static char *address(const struct model *m, const struct here *h, const struct place *x, bool grad)
+char *section_address(const struct model *m, const struct here *h, const struct place *x, bool grad)
 {
     const struct program *in = &m->prog.all.family.in;
     switch (x->where) {
@@ -56,30 +56,11 @@ static char *address(const struct model *m, const struct here *h, const struct p
     return NULL;
 }
 
-/* Returns the state of an operation in the cache of a slot. */
-static char *state_at(const struct model *m, const struct here *h, int op, int slot)
+char *section_state_at(const struct model *m, const struct here *h, int op, int slot)
 {
     const struct place *x = &h->s->at.state[op];
-    char *first = address(m, h, x, false);
+    char *first = section_address(m, h, x, false);
     return first ? first + slot * placement_state_stride(x) : NULL;
-}
-
-/* Returns row k of the keys and values in a slot's cache. `first` is the keys and values of the
- * first cache. */
-static char *cache_row(const struct model *m, const struct tensor *first, int slot, int64_t k)
-{
-    const int64_t row = first->cols * dtype_size(first->dtype);
-    return (char *)first->data + (slot * cache_stride(&m->plan->extent) + k) * row;
-}
-
-/* Returns the row index at which new keys and values are written. If there is one sequence, this
- * is the final place of the new keys and values. If there are several sequences, the new rows are
- * written after the caches, and cache_of_row() copies each new row to the cache of its
- * sequence. */
-static int64_t new_rows_at(const struct model *m)
-{
-    if (m->plan->batch > 1) return m->plan->batch * cache_stride(&m->plan->extent);
-    return m->cache[0].used;
 }
 
 static bool in_parts(enum rows_id rows)
@@ -99,14 +80,14 @@ static struct tensor tensor_at(const struct model *m, const struct here *h, int 
     const bool f32 = grad ? prog_grad_f32(p, base) : x->f32;
     const enum dtype t = f32 ? DT_F32 : m->dtype;
     const struct placement *at = &h->s->at;
-    char *data = address(m, h, grad ? &at->grad[base] : &at->value[base], grad);
+    char *data = section_address(m, h, grad ? &at->grad[base] : &at->value[base], grad);
     int64_t rows = f->rows[x->rows].n * (grad && in_parts(x->rows) ? f->parts : 1);
     if (!data) return (struct tensor){0};
     if (x->state) rows = f->parts;
     if (x->form) rows = 1;
     if (h->s->steps.piece[base] && rows > m->plan->mlp_chunk) rows = m->plan->mlp_chunk;
     if (at->value[base].where == PLACE_CACHE && !grad) {
-        const int64_t row = h->one ? new_rows_at(m) : m->slot * cache_stride(&m->plan->extent);
+        const int64_t row = h->one ? section_new_rows(m) : m->slot * cache_stride(&m->plan->extent);
         data += row * x->cols * dtype_size(t);
     }
     const struct tensor all = tensor_of(t, data, rows, x->cols, x->cols);
@@ -137,8 +118,7 @@ static int32_t *routes_of(const struct model *m, const struct here *h)
     return m->routing->expert + (h->b - first) * m->sp.shard.T * m->shape.experts_per_token;
 }
 
-/* Sets the members of a section's frame that do not change between the steps of the section. */
-static void open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads)
+void section_open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads)
 {
     struct frame *f = &m->prog.frame;
     f->p = h->p;
@@ -155,8 +135,7 @@ static void open_frame(struct model *m, const struct here *h, const struct batch
     open_weights(m, h, f);
 }
 
-/* Sets the number of rows of each kind on this rank, for the current shard. */
-static void set_rows(struct model *m, int64_t T)
+void section_set_rows(struct model *m, int64_t T)
 {
     struct frame *f = &m->prog.frame;
     const struct shard *sh = &m->sp.shard;
@@ -181,99 +160,6 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
     op_scratch_reset(f);
 }
 
-/* Returns the position of row k of this rank's part of a cache. The rows have ascending positions:
- * first the rows of the prompt, and then the blocks of new tokens that this rank stores
- * (model.c). */
-static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t k, int64_t prompt)
-{
-    if (k < prompt) return shard_pos(sh, k);
-    const int64_t block = (k - prompt) / CACHE_BLOCK;
-    return sh->S + (block * m->plan->sp + m->rank) * CACHE_BLOCK + (k - prompt) % CACHE_BLOCK;
-}
-
-/* Returns the rows of a layer's cache that the new token sees. If the layer has no window, these
- * are all rows. If it has a window, these are the last rows. */
-static struct tensor visible_cache(const struct model *m, const struct op *o,
-                                   const struct model_cache *c, struct tensor all)
-{
-    const int64_t pos = c->shard.S + c->n_decoded, prompt = model_prompt_rows(&c->shard);
-    int64_t first = o->u.attn.window > 0 ? all.rows : 0;
-    while (first > 0 && cache_pos(m, &c->shard, first - 1, prompt) > pos - o->u.attn.window)
-        first--;
-    return tensor_sub(all, first, all.rows - first, 0, all.cols);
-}
-
-/* Returns the rows of the cache that the new token of sequence i sees. They include the token's
- * own key and value if this rank keeps them. kv has the new keys and values of all sequences. */
-static struct tensor cache_of_row(struct model *m, const struct here *h, const struct op *o, int i,
-                                  struct tensor kv)
-{
-    const struct section_row *row = &m->prog.row[i];
-    const struct model_cache *c = &m->cache[row->slot];
-    const int read = mutant_on(MUTANT_CACHE_SHARED) ? 0 : row->slot;
-    struct tensor first = kv;
-    first.data = address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], false);
-    first.ld = first.cols;
-    char *const own = cache_row(m, &first, row->slot, c->used);
-    const char *const made = (char *)kv.data + i * kv.ld * dtype_size(kv.dtype);
-    if (row->own && own != made) m->be->ops->copy(m->be, own, made, kv.cols * dtype_size(kv.dtype));
-    return visible_cache(
-        m, o, c,
-        tensor_of(kv.dtype, cache_row(m, &first, read, 0), c->used + row->own, kv.cols, kv.cols));
-}
-
-enum { OP_VALUES = OP_INS + OP_OUTS };
-
-static int value_of(const struct op *o, int k)
-{
-    return k < OP_INS ? o->in[k] : o->out[k - OP_INS];
-}
-
-/* Sets the values of an operation to row i or, if i < 0, to all their rows. Values that have no
- * rows of tokens, such as states, are always set whole. */
-static void set_values(struct frame *f, const struct op *o, const struct tensor *all, int i)
-{
-    for (int k = 0; k < OP_VALUES; k++) {
-        const int v = value_of(o, k);
-        if (v == PROG_NONE) continue;
-        const struct value *x = &f->p->value[prog_base(f->p, v)];
-        const bool whole = i < 0 || !all[k].data || x->state || x->form;
-        f->value[v] = whole ? all[k] : tensor_sub(all[k], i, 1, 0, all[k].cols);
-    }
-}
-
-/* Runs an operation that reads keys and values of a cache. Each row reads the cache of its own
- * sequence. The ranks exchange the data of all rows together. */
-static int decode_rows(struct model *m, const struct here *h, const struct op *o, struct err *e)
-{
-    struct frame *f = &m->prog.frame;
-    const struct tensor made = f->value[o->in[1]];
-    for (int i = 0; i < m->prog.n_rows; i++) f->cache[i] = cache_of_row(m, h, o, i, made);
-    return op_table[o->kind]->decode(f, o, e);
-}
-
-/* Runs an operation that has a state. It runs once for each row, with the state of the row's
- * sequence. */
-static int decode_each(struct model *m, const struct here *h, int op, struct err *e)
-{
-    struct frame *f = &m->prog.frame;
-    const struct op *o = &h->p->op[op];
-    struct tensor all[OP_VALUES] = {0};
-    int rc = 0;
-    for (int k = 0; k < OP_VALUES; k++)
-        if (value_of(o, k) != PROG_NONE) all[k] = f->value[value_of(o, k)];
-    f->rows[ROWS_T].n = 1;
-    for (int i = 0; i < m->prog.n_rows && !rc; i++) {
-        set_values(f, o, all, i);
-        op_scratch_reset(f);
-        f->state = state_at(m, h, op, m->prog.row[i].slot);
-        rc = op_table[o->kind]->decode(f, o, e);
-    }
-    f->rows[ROWS_T].n = m->prog.n_rows;
-    set_values(f, o, all, -1);
-    return rc;
-}
-
 static int run_op(struct model *m, const struct here *h, const struct step *s, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -282,8 +168,8 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     f->now = s->kind == STEP_BACKWARD ? s : NULL;
     if (f->now) return row->backward(f, o, s, e);
     if (!h->one || !row->decode) return row->forward(f, o, e);
-    if (op_rules[o->kind]->cache == CACHE_ROWS) return decode_rows(m, h, o, e);
-    return decode_each(m, h, s->op, e);
+    if (op_rules[o->kind]->cache == CACHE_ROWS) return section_decode_rows(m, h, o, e);
+    return section_decode_each(m, h, s->op, e);
 }
 
 /* Returns this layer's part of the states that enter or leave the sequence. Returns NULL if there
@@ -303,7 +189,7 @@ static void set_carry(struct model *m, const struct here *h, const struct step *
     f->carry_in = carried(m, m->carry.in);
     f->carry_out = carried(m, m->carry.out);
     if (m->plan->kind == JOB_GENERATE && op_rules[h->p->op[s->op].kind]->cache == CACHE_STATE)
-        f->carry_out = state_at(m, h, s->op, m->slot);
+        f->carry_out = section_state_at(m, h, s->op, m->slot);
 }
 
 struct piece_run {
@@ -346,8 +232,7 @@ static bool is_loss(const struct program *p, const struct step *s)
     return op_rules[p->op[s->op].kind]->loss;
 }
 
-/* Runs the forward list. For section `out`, the list ends with the loss. */
-static int run_forward(struct model *m, const struct here *h, struct err *e)
+int section_run(struct model *m, const struct here *h, struct err *e)
 {
     const struct schedule *list = &h->s->steps;
     for (int i = 0; i < list->n_forward; i++) {
@@ -397,7 +282,7 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
         const struct place *x = &h->s->at.state[i];
         if (op_rules[h->p->op[i].kind]->cache != CACHE_STATE) continue;
         if (comm_broadcast_tensor(m->comm, PURPOSE_STATE, m->plan->sp - 1,
-                                  state_at(m, h, i, m->slot), x->size, m->bounce, e))
+                                  section_state_at(m, h, i, m->slot), x->size, m->bounce, e))
             return -1;
     }
     return 0;
@@ -422,13 +307,13 @@ int section_forward(struct model *m, const struct batch *b, bool to_loss, struct
 {
     const double all = pass_length(m, to_loss);
     const struct pipe *p = &m->plan->pipe;
-    set_rows(m, m->sp.shard.T);
+    section_set_rows(m, m->sp.shard.T);
     if (!to_loss && !pipe_first(p) && section_send_out(m, pipe_begin(p) - 1, e)) return -1;
     for (int i = pipe_begin(p); i < pipe_end(p) && i <= m->shape.n_layers; i++) {
         const struct here h = section_at(m, i);
         if (model_fetch(m, i, e)) return -1;
-        open_frame(m, &h, b, false);
-        if (run_forward(m, &h, e) || share_states(m, &h, e)) return -1;
+        section_open_frame(m, &h, b, false);
+        if (section_run(m, &h, e) || share_states(m, &h, e)) return -1;
         if (!to_loss && section_send_out(m, i, e)) return -1;
         progress_part(m->progress, (i + 1) / all);
     }
@@ -437,8 +322,8 @@ int section_forward(struct model *m, const struct batch *b, bool to_loss, struct
     if (model_fetch_head(m, e)) return -1;
     if (!to_loss) return 0;
     const struct here out = section_at(m, m->shape.n_layers + 1);
-    open_frame(m, &out, b, false);
-    return run_forward(m, &out, e);
+    section_open_frame(m, &out, b, false);
+    return section_run(m, &out, e);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -483,7 +368,7 @@ static int out_backward(struct model *m, const struct batch *b, struct err *e)
     const struct here h = section_at(m, last);
     const bool tied = m->plan->shards.tied_grads;
     if (model_clear(m, last, e) || (tied && model_clear(m, 0, e))) return -1;
-    open_frame(m, &h, b, true);
+    section_open_frame(m, &h, b, true);
     if (run_backward(m, &h, e) || model_reduce(m, last, true, e)) return -1;
     return tied ? model_reduce(m, 0, false, e) : 0;
 }
@@ -496,7 +381,7 @@ static int layer_back(struct model *m, int i, const struct batch *b, struct err 
     if (section_bring_back(m, i, e)) return -1;
     if (i > 0 && (m->plan->item[PLAN_KEPT].shared || m->plan->extent.logits_apart))
         clear_between(m, &h);
-    open_frame(m, &h, b, true);
+    section_open_frame(m, &h, b, true);
     return run_backward(m, &h, e) || model_reduce(m, i, true, e) ? -1 : 0;
 }
 
@@ -533,8 +418,8 @@ static const struct op *loss_op(const struct model *m)
 static int out_again(struct model *m, const struct here *h, const struct batch *b, struct err *e)
 {
     if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return 0;
-    open_frame(m, h, b ? b : m->prog.frame.batch, false);
-    return run_forward(m, h, e);
+    section_open_frame(m, h, b ? b : m->prog.frame.batch, false);
+    return section_run(m, h, e);
 }
 
 int section_head(struct model *m, struct err *e)
@@ -595,7 +480,7 @@ struct tensor section_states(struct model *m)
     struct frame *f = &m->prog.frame;
     struct err e = {0};
     if (h.p->op[first->op].kind != OP_NORM) return section_hidden(m);
-    open_frame(m, &h, f->batch, false);
+    section_open_frame(m, &h, f->batch, false);
     set_scratch(m, &h, first, h.s->at.scratch_forward[0]);
     const int bad = run_op(m, &h, first, &e);
     assert(!bad); /* without messages, a run cannot fail */
@@ -610,7 +495,7 @@ char *section_state(struct model *m, int l, int k, int64_t *size)
     for (int i = 0; i < h.p->n_ops; i++) {
         if (!placement_state_count(h.p, i) || k--) continue;
         *size = h.s->at.state[i].size;
-        return state_at(m, &h, i, m->slot);
+        return section_state_at(m, &h, i, m->slot);
     }
     return NULL;
 }
@@ -623,39 +508,4 @@ bool section_windowed(const struct model *m)
             if (p->op[i].kind == OP_ATTENTION && p->op[i].u.attn.window > 0) return true;
     }
     return false;
-}
-
-/* ---- one token of each sequence -------------------------------------------------------------- */
-
-static void place_rows(struct section_state *s, const struct section_row *row, int n)
-{
-    s->row = row;
-    s->n_rows = n;
-    for (int i = 0; i < n; i++) {
-        s->token[i] = row[i].token;
-        s->pos[i] = row[i].pos;
-        s->frame.adapter[i] = row[i].adapter;
-    }
-}
-
-int section_decode(struct model *m, const struct section_row *row, int n, struct err *e)
-{
-    struct section_state *s = &m->prog;
-    place_rows(s, row, n);
-    s->frame.by_row = true;
-    if (m->be->own_memory) {
-        assert(n <= m->plan->T);
-        m->be->ops->upload(m->be, s->one[0].ids, s->token, n * (int64_t)sizeof *s->token);
-        m->be->ops->upload(m->be, s->one[0].pos, s->pos, n * (int64_t)sizeof *s->pos);
-    }
-    s->frame.host = &s->one[1];
-    const struct batch *b = &s->one[m->be->own_memory ? 0 : 1];
-    set_rows(m, n);
-    for (int i = 0; i <= m->shape.n_layers + 1; i++) {
-        struct here h = section_at(m, i);
-        h.one = true;
-        open_frame(m, &h, b, false);
-        if (run_forward(m, &h, e)) return -1;
-    }
-    return 0;
 }

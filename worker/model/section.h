@@ -114,7 +114,32 @@ struct tensor section_hidden(struct model *m);
 /* Returns state k of layer l in cache m->slot (generate). It is the state after the context. Sets
  * *size to the state's bytes. Returns NULL if the layer has at most k states. */
 char *section_state(struct model *m, int l, int k, int64_t *size);
+
+/* Return the memory of a place of a section, and of the state of an operation in the cache of a
+ * slot. Return NULL if the section does not have it. */
+char *section_address(const struct model *m, const struct here *h, const struct place *x,
+                      bool grad);
+char *section_state_at(const struct model *m, const struct here *h, int op, int slot);
+/* Sets the number of rows of each kind on this rank, for the current shard. */
+void section_set_rows(struct model *m, int64_t T);
+/* Sets the members of a section's frame that do not change between the steps of the section. */
+void section_open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads);
+/* Runs the forward list. For section `out`, the list ends with the loss. */
+int section_run(struct model *m, const struct here *h, struct err *e);
+
+/* ---- new tokens (section_decode.c) ----------------------------------------------------------- */
+
 /* Decodes the next token of n sequences, each of which has its own cache. */
 int section_decode(struct model *m, const struct section_row *row, int n, struct err *e);
+/* Returns the row index at which new keys and values are written. If there is one sequence, this
+ * is the final place of the new keys and values. If there are several sequences, the new rows are
+ * written after the caches, and each new row is then copied to the cache of its sequence. */
+int64_t section_new_rows(const struct model *m);
+/* Runs an operation that reads keys and values of a cache. Each row reads the cache of its own
+ * sequence. The ranks exchange the data of all rows together. */
+int section_decode_rows(struct model *m, const struct here *h, const struct op *o, struct err *e);
+/* Runs an operation that has a state. It runs once for each row, with the state of the row's
+ * sequence. */
+int section_decode_each(struct model *m, const struct here *h, int op, struct err *e);
 
 #endif
