@@ -230,7 +230,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     const struct problem *p = d->p;
     const int64_t q_cols = p->H * p->D, n = d->n;
     struct err e;
-    struct tensor keys[DECODED];
+    struct sp_keys keys[DECODED];
     const struct tensor sink = {p->sink, 1, p->H, p->H, DT_F32};
     struct sp sp = {
         .ops = sp_find(g->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA, FORM_BLOCKWISE),
@@ -240,11 +240,14 @@ static void decode_body(struct ranks *g, int rank, void *arg)
         .buf = {.part = comm_segment(g->comm[rank])}};
     memset(sp.buf.part, 0xff, (size_t)volume_decode_size(g->P, p->H, p->D, n));
     if (shard_init(&sp.shard, p->S, g->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
-    for (int64_t i = 0; i < n; i++) keys[i] = decode_keys(d, rank, i);
+    for (int64_t i = 0; i < n; i++) {
+        const struct tensor kv = decode_keys(d, rank, i);
+        keys[i] = (struct sp_keys){.kv = kv, .n = kv.rows};
+    }
     const struct sp_decode_args all = {
         .q = tensor_f32(p->q + (p->S - n) * q_cols, n, q_cols, q_cols),
         .o = tensor_f32(d->o[rank], n, q_cols, q_cols),
-        .kv = keys};
+        .keys = keys};
     int rc = 0;
     for (int again = 0; again < 3 && !rc; again++) /* several layers use the same buffer */
         rc = sp.ops->attn_decode(&sp, &all, &e);
@@ -252,7 +255,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
         const struct sp_decode_args one = {
             .q = tensor_sub(all.q, i, 1, 0, q_cols),
             .o = tensor_f32(d->alone[rank] + i * q_cols, 1, q_cols, q_cols),
-            .kv = &keys[i]};
+            .keys = &keys[i]};
         rc = sp.ops->attn_decode(&sp, &one, &e);
     }
     if (rc) ranks_fail(g, rank, &e);

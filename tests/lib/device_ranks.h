@@ -302,9 +302,10 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     if (shard_init(&sp.shard, p->S, g->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
     const struct tensor kv = tensor_f32(mirror_of(&w, p->kv + d->start[rank] * kv_cols),
                                         d->rows[rank], kv_cols, kv_cols);
+    const struct sp_keys keys = {.kv = kv, .n = kv.rows};
     const struct sp_decode_args a = {
         .q = tensor_f32(mirror_of(&w, p->q + (p->S - 1) * q_cols), 1, q_cols, q_cols),
-        .kv = &kv,
+        .keys = &keys,
         .o = tensor_f32(mirror_of(&out, d->o[rank]), 1, q_cols, q_cols)};
     /* runs twice, because several layers of a model use the same buffer one after the other */
     for (int again = 0; again < 2; again++)

@@ -479,6 +479,7 @@ int model_decode_all(struct model *m, const struct model_next *next, int n, stru
 {
     struct section_row row[JOB_MAX_BATCH];
     assert(m->plan->cache_rows && n > 0 && n <= m->plan->batch);
+    if (m->plan->paged) return model_decode_paged(m, next, n, e);
     for (int i = 0; i < n; i++) {
         const struct model_cache *c = &m->cache[next[i].slot];
         const int of = mutant_on(MUTANT_ADAPTER_ROW) ? next[(i + 1) % n].slot : next[i].slot;

@@ -70,6 +70,11 @@ struct model_cache {
     int64_t used;       /* number of rows that hold a token */
     int64_t n_decoded;  /* number of tokens that have been decoded after the prompt */
     int32_t adapter;    /* index of the sequence's adapter, or ADAPTER_BASE */
+    /* With pages, the members above except adapter are not used. n_tokens is the number of
+     * positions whose keys and values are known. The caller fills pages [plan->table] with the
+     * pages of this rank's pool, before the positions that lie in them are computed. */
+    int64_t n_tokens;
+    int32_t *pages; /* in the plan's memory */
 };
 
 struct model {
@@ -340,8 +345,29 @@ int model_decode_all(struct model *m, const struct model_next *next, int n, stru
  * plan->loss_chunk. They are valid until the next call. */
 int model_decoded(struct model *m, int from, int n, struct tensor *logits, struct err *e);
 
+/* A piece of a prompt whose keys and values lie in pages (worker/plan/paged.h): n tokens at
+ * positions [pos, pos + n) of the sequence in m->cache[slot], whose pages must be set. pos is a
+ * multiple of CACHE_PAGE, n is at most plan->piece, and all positions before pos are known. */
+struct model_piece {
+    int slot;
+    int32_t adapter;
+    const int32_t *tokens; /* [n] */
+    int64_t pos, n;
+};
+/* Computes a piece. A row has the bits that it would have in any other piece, and that decoding
+ * would give it. Then cache[slot].n_tokens is pos + n, and model_logits() gives the logits of the
+ * rows of this rank. model_decode_all() decodes the token at position n_tokens and adds 1 to it. If
+ * the caller lowers n_tokens, later tokens are forgotten. Collective. Fails with the errors of
+ * comm. */
+int model_piece(struct model *m, const struct model_piece *p, struct err *e);
+/* Returns the rank that has position pos of a piece, and sets *row to the position's row there. */
+int model_piece_owner(const struct model *m, const struct model_piece *p, int64_t pos,
+                      int64_t *row);
+
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
+/* model_decode_all for a plan with pages. */
+int model_decode_paged(struct model *m, const struct model_next *next, int n, struct err *e);
 /* Return b as operations read it. batch_inputs copies the arrays that `in` and the layers read to
  * the device. batch_loss copies the arrays that the loss reads. */
 const struct batch *batch_inputs(struct model *m, const struct batch *b);

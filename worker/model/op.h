@@ -47,6 +47,12 @@ struct frame_tensor {
 
 struct routing;
 
+/* A piece of a prompt in pages: room and ranges of struct sp_piece_args. */
+struct frame_piece {
+    void *room;
+    const int64_t *lo, *hi;
+};
+
 struct frame {
     struct be *be;
     const struct program *p;
@@ -127,10 +133,12 @@ struct frame {
     /* XENT: terms of the loss, as in struct plan; 0 if a pass computes -log p alone */
     double label_smoothing, z_loss;
 
-    /* For decode. cache has the keys and values of each row's context. If this rank keeps the keys
-     * and values of the new row, cache includes them. state is the state of the row. Operations
+    /* For decode. keys has the keys and values of each row's context on this rank. If this rank
+     * keeps the key and value of the new row, keys includes them. In a piece of a prompt, keys[0]
+     * is that of all rows. state is the state of the row. Operations
      * that pass states use it; they get one row at a time. */
-    struct tensor cache[JOB_MAX_BATCH];
+    struct sp_keys keys[JOB_MAX_BATCH];
+    struct frame_piece piece; /* room is NULL unless a piece of a prompt runs */
     void *state;
 };
 

@@ -3,6 +3,7 @@
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
+#include "worker/sp/paged.h"
 
 static void mark_place(struct frame *f, struct comm *c)
 {
@@ -340,8 +341,22 @@ static int grid_backward(struct frame *f, const struct op *o, const struct step 
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+static int piece_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    const struct sp_piece_args a = {.q = frame_in(f, o, 0),
+                                    .o = frame_out(f, o, 0),
+                                    .keys = f->keys[0],
+                                    .lo = f->piece.lo,
+                                    .hi = f->piece.hi,
+                                    .room = f->piece.room};
+    f->sp->shape = shape_of(f, o);
+    mark_place(f, f->sp->comm);
+    return sp_attn_piece(f->sp, &a, e);
+}
+
 static int attention_forward(struct frame *f, const struct op *o, struct err *e)
 {
+    if (f->piece.room) return piece_forward(f, o, e);
     return o->u.attn.dim < 0 ? sequence_forward(f, o, e) : grid_forward(f, o);
 }
 
@@ -354,7 +369,7 @@ static int attention_backward(struct frame *f, const struct op *o, const struct 
 static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 {
     const struct sp_decode_args a = {
-        .q = frame_in(f, o, 0), .o = frame_out(f, o, 0), .kv = f->cache};
+        .q = frame_in(f, o, 0), .o = frame_out(f, o, 0), .keys = f->keys};
     f->sp->shape = shape_of(f, o);
     mark_place(f, f->sp->comm);
     return f->sp->ops->attn_decode(f->sp, &a, e);

@@ -9,6 +9,7 @@
 #include "worker/model/model.h"
 #include "worker/model/piece.h"
 #include "worker/model/routing.h"
+#include "worker/model/section_paged.h"
 #include "worker/model/stored.h"
 
 /* ---- frames from the plan -------------------------------------------------------------------- */
@@ -87,7 +88,8 @@ static struct tensor tensor_at(const struct model *m, const struct here *h, int 
     if (x->form) rows = 1;
     if (h->s->steps.piece[base] && rows > m->plan->mlp_chunk) rows = m->plan->mlp_chunk;
     if (at->value[base].where == PLACE_CACHE && !grad) {
-        const int64_t row = h->one ? section_new_rows(m) : m->slot * cache_stride(&m->plan->extent);
+        const int64_t row = h->one || m->plan->paged ? section_new_rows(m)
+                                                     : m->slot * cache_stride(&m->plan->extent);
         data += row * x->cols * dtype_size(t);
     }
     const struct tensor all = tensor_of(t, data, rows, x->cols, x->cols);
@@ -167,6 +169,7 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     const struct op_row *row = op_table[o->kind];
     f->now = s->kind == STEP_BACKWARD ? s : NULL;
     if (f->now) return row->backward(f, o, s, e);
+    if (m->prog.paged.piece && op_rules[o->kind]->cache == CACHE_ROWS) section_paged_piece(m, h, o);
     if (!h->one || !row->decode) return row->forward(f, o, e);
     if (op_rules[o->kind]->cache == CACHE_ROWS) return section_decode_rows(m, h, o, e);
     return section_decode_each(m, h, s->op, e);

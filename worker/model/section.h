@@ -31,6 +31,17 @@ struct section_row {
     bool own; /* this rank keeps the key and value of the token */
 };
 
+/* Keys and values in pages: the page tables and ranges of PLAN_PAGE_TABLES, PLAN_PAGE_LO and
+ * PLAN_PAGE_HI. */
+struct section_paged {
+    int32_t *table; /* of slot 0 */
+    int64_t stride; /* bytes from a table to the next table */
+    int64_t *lo, *hi, *host_lo, *host_hi;
+    int64_t window; /* window of the layer for which lo and hi are set; -1 if they are not set */
+    void *room;
+    const struct model_piece *piece; /* borrowed while a piece runs, else NULL */
+};
+
 /* The part of struct model that sections use. */
 struct section_state {
     struct frame frame;           /* frame of the section that runs now */
@@ -54,6 +65,7 @@ struct section_state {
     int64_t pos[JOB_MAX_BATCH];
     const struct section_row *row; /* [n_rows], borrowed while the rows are decoded */
     int n_rows;
+    struct section_paged paged;
     int64_t grid[2];            /* grid of the current sequence */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     float *velocity, *plane;    /* sampling: PLAN_VELOCITY, PLAN_PLANE */

@@ -5,6 +5,7 @@
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/model.h"
+#include "worker/model/section_paged.h"
 
 /* ---- caches ---------------------------------------------------------------------------------- */
 
@@ -18,6 +19,7 @@ static char *cache_row(const struct model *m, const struct tensor *first, int sl
 
 int64_t section_new_rows(const struct model *m)
 {
+    if (m->plan->paged) return m->plan->n_pages * CACHE_PAGE;
     if (m->plan->batch > 1) return m->plan->batch * cache_stride(&m->plan->extent);
     return m->cache[0].used;
 }
@@ -34,20 +36,21 @@ static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t 
 
 /* Returns the rows of a layer's cache that the new token sees. If the layer has no window, these
  * are all rows. If it has a window, these are the last rows. */
-static struct tensor visible_cache(const struct model *m, const struct op *o,
-                                   const struct model_cache *c, struct tensor all)
+static struct sp_keys visible_cache(const struct model *m, const struct op *o,
+                                    const struct model_cache *c, struct tensor all)
 {
     const int64_t pos = c->shard.S + c->n_decoded, prompt = model_prompt_rows(&c->shard);
     int64_t first = o->u.attn.window > 0 ? all.rows : 0;
     while (first > 0 && cache_pos(m, &c->shard, first - 1, prompt) > pos - o->u.attn.window)
         first--;
-    return tensor_sub(all, first, all.rows - first, 0, all.cols);
+    return (struct sp_keys){.kv = tensor_sub(all, first, all.rows - first, 0, all.cols),
+                            .n = all.rows - first};
 }
 
 /* Returns the rows of the cache that the new token of sequence i sees. They include the token's
  * own key and value if this rank keeps them. kv has the new keys and values of all sequences. */
-static struct tensor cache_of_row(struct model *m, const struct here *h, const struct op *o, int i,
-                                  struct tensor kv)
+static struct sp_keys cache_of_row(struct model *m, const struct here *h, const struct op *o, int i,
+                                   struct tensor kv)
 {
     const struct section_row *row = &m->prog.row[i];
     const struct model_cache *c = &m->cache[row->slot];
@@ -87,7 +90,9 @@ int section_decode_rows(struct model *m, const struct here *h, const struct op *
 {
     struct frame *f = &m->prog.frame;
     const struct tensor made = f->value[o->in[1]];
-    for (int i = 0; i < m->prog.n_rows; i++) f->cache[i] = cache_of_row(m, h, o, i, made);
+    for (int i = 0; i < m->prog.n_rows; i++)
+        f->keys[i] = m->plan->paged ? section_paged_row(m, h, o, i)
+                                    : cache_of_row(m, h, o, i, made);
     return op_table[o->kind]->decode(f, o, e);
 }
 

@@ -3,6 +3,7 @@
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/model.h"
+#include "worker/model/section_paged.h"
 #include "worker/plan/attention.h"
 
 static char *item(struct model *m, enum plan_id id, char *arena, char *segment)
@@ -221,6 +222,7 @@ void section_place(struct model *m, char *arena, char *segment)
     s->grid[0] = m->plan->grid[0];
     s->grid[1] = m->plan->grid[1];
     place_ring(m, arena, segment);
+    section_paged_place(m, item(m, PLAN_PAGE_PARTS, arena, segment));
     place_linear(m, arena, segment);
     place_carry(m, arena, segment);
     place_dsp(m, arena, segment);

@@ -4,6 +4,7 @@
 
 #include "api/core/mem.h"
 #include "worker/plan/lent.h"
+#include "worker/plan/paged.h"
 
 /* LOGITS_BYTES and LOSS_ROWS limit the rows of a loss chunk if memory.loss_chunk_tokens is 0
  * (auto). The logits of a chunk have at most LOGITS_BYTES. In a training, a chunk may have up to
@@ -177,9 +178,11 @@ static int64_t pick_chunk(const struct placer *b, int64_t wanted)
 
 /* Returns the number of rows of a cache: the rows of the prompt, the blocks of new tokens that
  * this rank stores, and one more row. In this row a rank computes new keys and values that it does
- * not keep. */
+ * not keep. With pages, returns the number of rows of the pool and of the rows that a pass
+ * computes. */
 static int64_t cache_rows(const struct plan *p)
 {
+    if (p->paged) return p->n_pages * CACHE_PAGE + max64(p->T, p->batch);
     if (p->kind != JOB_GENERATE || p->grid[0]) return 0; /* a diffusion model appends nothing */
     const int64_t n_blocks = (p->n_decode + CACHE_BLOCK - 1) / CACHE_BLOCK;
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
@@ -226,8 +229,9 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
     if (p->mlp_chunk > b.sh.sum_len) p->mlp_chunk = b.sh.sum_len;
     p->n_decode = p->kind == JOB_GENERATE && !p->grid[0] ? c->n_decode : 0;
+    p->batch = p->n_decode && c->batch > 1 ? c->batch : 1;
+    paged_pool(c->spec, p);
     p->cache_rows = cache_rows(p);
-    p->batch = p->cache_rows && c->batch > 1 ? c->batch : 1;
     for (int i = 0; i < PLAN_ID_N; i++) p->item[i] = (struct plan_item){0};
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] = 0;
     if (p->kind == JOB_MERGE) {

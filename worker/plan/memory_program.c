@@ -210,7 +210,7 @@ int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *
 static void attention_of(const struct plan *p, const struct needs *n, struct attention_need *out)
 {
     *out = (struct attention_need){0};
-    if (n->op.kv)
+    if (n->op.kv && !p->paged)
         plan_attention(p, n->op.heads, n->op.kv / 2 / n->op.head_dim, n->op.head_dim, out);
 }
 
@@ -227,7 +227,7 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
                        .parts = b->sh.n_sums,
                        .train = trains(p),
                        .cache_rows = p->cache_rows,
-                       .n_caches = p->batch,
+                       .n_caches = p->paged ? 1 : p->batch,
                        .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
                        .vocab = family_slice(b->m).vocab,
                        .mlp_chunk = p->mlp_chunk,
@@ -426,6 +426,10 @@ static void put_ring(struct placer *b, const struct needs *n)
     const int64_t ml = n->op.heads * p->T * 4, P = p->sp;
     const bool seq = n->op.kv > 0, back = trains(p), more = P > 1;
     const bool decode = seq && p->kind == JOB_GENERATE;
+    const int64_t queries = p->paged ? 8 * P * p->T : 0;
+    const int64_t piece = p->paged ? volume_piece_size(P, p->T, n->op.heads, n->op.head_dim,
+                                                       p->extent.unit)
+                                   : 0;
     struct attention_need need;
     attention_of(p, n, &need);
     const bool ring = seq && more && need.ring;
@@ -445,6 +449,11 @@ static void put_ring(struct placer *b, const struct needs *n)
         {PLAN_ATTN_WORK, "attn_work", PLAN_WORKSPACE, need.arena_size, 1},
         {PLAN_ATTN_SEGMENT, "attn_segment", PLAN_RING, need.segment_size, 1, true},
         {PLAN_RING_PART, "decode_part", PLAN_RING, part, decode, seq && more},
+        {PLAN_PAGE_PARTS, "page_parts", PLAN_RING, piece, p->paged, more},
+        {PLAN_PAGE_TABLES, "page_tables", PLAN_DATA, placer_times(b, p->table, 4),
+         p->paged ? p->batch : 0, .host = HOST_TOO},
+        {PLAN_PAGE_LO, "page_lo", PLAN_DATA, queries, p->paged, .host = HOST_TOO},
+        {PLAN_PAGE_HI, "page_hi", PLAN_DATA, queries, p->paged, .host = HOST_TOO},
         {PLAN_BOUNCE, "bounce", PLAN_RING, bounce, p->n_ranks > 1, true},
         {PLAN_RING_M, "attn_max", PLAN_RING, ml, seq},
         {PLAN_RING_DELTA, "attn_delta", PLAN_RING, ml, seq && back},

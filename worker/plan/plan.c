@@ -11,6 +11,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/advice.h"
 #include "worker/plan/merge_sizes.h"
+#include "worker/plan/paged.h"
 #include "worker/plan/place.h"
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
@@ -194,6 +195,7 @@ int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
         p->layout = strategy_layout(m, p->strategy, sp / p->ulysses, p->rank_bits);
     p->exchange = (enum exchange_id)s->parallel.exchange;
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
+    paged_choose(s, p);
     assert(strategy_takes(m, p->strategy, p->layout, sp)); /* family_check() has checked it */
     assert(m->grid_way != GRID_TENSOR || sp == 1);
     return check_places(p, p->grid, e);

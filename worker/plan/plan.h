@@ -108,6 +108,13 @@ enum plan_id {
      * of these sequences. */
     PLAN_KEPT,
     PLAN_CACHES, /* generate: records of caches and states, at plan_cache() */
+    /* With pages (paged.h): int32 [batch, table]: the page tables of the sequences; int64 [sp * T]
+     * each: the range of this rank's keys that each query of a piece sees; segment: the buffers of
+     * struct sp_paged (worker/sp/paged.h) */
+    PLAN_PAGE_TABLES,
+    PLAN_PAGE_LO,
+    PLAN_PAGE_HI,
+    PLAN_PAGE_PARTS,
     /* values that section `in` shares, one after another, as plan_shared() says */
     PLAN_SHARED,
     PLAN_DSHARED,    /* gradients of PLAN_SHARED */
@@ -241,7 +248,8 @@ struct plan {
     /* S: number of tokens of a sequence that a ring holds at a time; T: number of rows of a
      * rank */
     int64_t S, T;
-    /* LASP in time: number of windows of S tokens in a sequence; if it is 1, S is seq_len */
+    /* LASP in time: number of windows of S tokens in a sequence; if it is 1 and the plan has no
+     * pages, S is seq_len */
     int64_t n_windows;
     /* LASP in time: bytes of the states of all layers; 0 if there is one window */
     int64_t carry_size;
@@ -313,6 +321,11 @@ struct plan {
     int64_t cache_rows;
     /* generate: number of sequences that have a cache (infer.batch); otherwise 1 */
     int batch;
+    /* Serve: set if sequences lie in pages (paged.h). piece: most tokens of a piece of a prompt;
+     * S is then a piece with the same number of pages on each rank. n_pages: pages of this rank's
+     * pool; table: pages of the longest sequence on a rank. */
+    bool paged;
+    int64_t piece, n_pages, table;
     enum plan_batch batch_by; /* reason why batch is not larger, if the plan decides batch */
     /* number of sequences of a ring in a step; in train, global_batch / dp */
     int64_t micro_batches;

@@ -44,6 +44,10 @@ static void count_keys(const struct traffic_count *c, const struct moved *m)
         .precision = c->p->precision,
         .back = m->back};
     struct comm_count once[PURPOSE_N] = {0};
+    if (c->p->paged) {
+        add(c, PURPOSE_DECODE, volume_piece(c->p->sp, c->sh.T, a.H, a.D, c->p->extent.unit));
+        return;
+    }
     if (op->u.attn.dim >= 0 || c->p->sp == 1 || !form->traffic) return;
     form->traffic(&a, once);
     for (int i = 0; i < PURPOSE_N; i++) add(c, (enum purpose)i, once[i]);

@@ -208,6 +208,17 @@ struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n)
     return both(P - 1, (P - 1) * n * H * (D + 1) * 4);
 }
 
+int64_t volume_piece_size(int P, int64_t T, int64_t H, int64_t D, int64_t unit)
+{
+    const int64_t part = mem_round(T * H * (D + 1) * 4, MEM_ALIGN);
+    return P == 1 ? part : P * (mem_round(T * H * D * unit, MEM_ALIGN) + 2 * part);
+}
+
+struct comm_count volume_piece(int P, int64_t T, int64_t H, int64_t D, int64_t unit)
+{
+    return both(2 * (P - 1), (P - 1) * T * H * (D * unit + (D + 1) * 4));
+}
+
 void volume_add(struct comm_count *sum, struct comm_count v, int64_t times)
 {
     sum->bytes_sent += times * v.bytes_sent;

@@ -38,6 +38,9 @@
  *   broadcast, gather       the root exchanges with each other rank, in slices of the bounce
  *                           buffer
  *   decode, n tokens        all-gather of the tokens' partial (o, lse): P-1 messages, (P-1) n H
+ *                           (D+1) 4 bytes
+ *   piece, T rows of a rank all-gather of T queries: P-1 messages, (P-1) T H D act; then a partial
+ *                           (o, lse) of each rank's queries to that rank: P-1 messages, (P-1) T H
  *                           (D+1) 4 bytes */
 #ifndef SEQD_PLAN_VOLUME_H
 #define SEQD_PLAN_VOLUME_H
@@ -56,6 +59,9 @@
  * (worker/sp/sp.h) if n tokens are decoded at a time. */
 int64_t volume_bounce_size(int P);
 int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n);
+/* returns the bytes of the buffers of struct sp_paged (worker/sp/paged.h) for T rows of a rank;
+ * a query has elements of `unit` bytes */
+int64_t volume_piece_size(int P, int64_t T, int64_t H, int64_t D, int64_t unit);
 /* returns the number of floats of one rank's part in one slice of a sum */
 int64_t volume_slice(int P);
 
@@ -86,6 +92,7 @@ struct comm_count volume_sum_small(int P, int n); /* comm_sum_f64, comm_sum_i64 
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n);
+struct comm_count volume_piece(int P, int64_t T, int64_t H, int64_t D, int64_t unit);
 
 /* The states of linear attention (volume_state.c), for one layer and one direction, on rank r of
  * P. n is the number of states that a rank folds (shard.n_sums). pieces is the number of pieces of

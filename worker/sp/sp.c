@@ -2,10 +2,9 @@
  * partial results for a token and merges them in rank order. */
 #include "worker/sp/sp.h"
 
-#include <math.h>
 #include "api/core/assert.h"
 #include "api/core/mem.h"
-#include "api/core/mutant.h"
+#include "worker/sp/part.h"
 
 #define ROW(id, name) extern const struct sp_row sp_row_##name;
 STRATEGIES(ROW)
@@ -53,137 +52,63 @@ int sp_open_groups(struct sp *sp, struct err *e)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* A rank's partial results are attention over this rank's keys, with the log-sum-exps. buf.part has
- * the results of all ranks for a pass of n tokens, and workspace. */
-struct merging {
-    float *parts;   /* [P] parts, which are o [n, H*D] and then lse [H, n] */
-    int64_t size;   /* floats of a rank's results */
-    float *l;       /* [H, n]: sums */
+/* buf.part has the results of all ranks for a pass of n tokens, and workspace. */
+struct token_parts {
+    float *parts;
+    int64_t size;   /* floats of a rank's part */
+    float *l;       /* [H, n] */
     int64_t *range; /* [2, n]: the first key that each token sees, and the end of these keys */
 };
 
-static struct merging merging_of(const struct sp *sp, int64_t n)
+static struct token_parts token_parts_of(const struct sp *sp, int64_t n)
 {
     const int64_t P = sp->shard.P, H = sp->shape.n_heads;
-    struct merging m = {.parts = sp->buf.part, .size = n * H * (sp->shape.head_dim + 1)};
-    m.l = m.parts + P * m.size;
-    m.range = (int64_t *)((char *)sp->buf.part + mem_round((P * m.size + n * H) * 4, 8));
-    return m;
+    struct token_parts d = {.parts = sp->buf.part, .size = n * H * (sp->shape.head_dim + 1)};
+    d.l = d.parts + P * d.size;
+    d.range = (int64_t *)((char *)sp->buf.part + mem_round((P * d.size + n * H) * 4, 8));
+    return d;
 }
 
-/* Returns the partial results of `rank`. */
-static float *rank_part(const struct merging *m, int rank)
-{
-    return m->parts + rank * m->size;
-}
-
-/* Starts the results before the first key. Only rank 0 adds the sink, even if rank 0 has no
- * keys. */
-static void decode_start(struct sp *sp, const struct merging *m, struct tensor o, float *lse)
-{
-    const struct sp_attn_shape *s = &sp->shape;
-    sp->be->ops->fill(sp->be, o.data, o.rows * o.cols, 0);
-    if (s->sink.data && (sp->shard.r == 0 || mutant_on(MUTANT_SINK_EACH))) {
-        sp->be->ops->attn_sink_fwd(sp->be, &(struct attn_sink_fwd_args){.m = lse,
-                                                                        .l = m->l,
-                                                                        .ml_ld = o.rows,
-                                                                        .rows = o.rows,
-                                                                        .n_heads = s->n_heads,
-                                                                        .sink = s->sink});
-        return;
-    }
-    sp->be->ops->fill(sp->be, lse, s->n_heads * o.rows, -INFINITY);
-    sp->be->ops->fill(sp->be, m->l, s->n_heads * o.rows, 0);
-}
-
-/* Uploads the keys that each token sees. All keys of this rank are before the token, so the token
- * sees every key. */
-static void decode_ranges(struct sp *sp, const struct sp_decode_args *a, const struct merging *m)
+static void upload_ranges(struct sp *sp, const struct sp_decode_args *a,
+                          const struct token_parts *d)
 {
     const int64_t n = a->q.rows;
     int64_t range[2 * JOB_MAX_BATCH] = {0};
-    for (int64_t i = 0; i < n; i++) range[n + i] = a->kv[i].rows;
-    sp->be->ops->upload(sp->be, m->range, range, 2 * n * (int64_t)sizeof *range);
-}
-
-/* Adds attention of token i to this rank's keys to row i of o. */
-static void decode_keys(struct sp *sp, const struct sp_decode_args *a, const struct merging *m,
-                        struct tensor o, float *lse, int64_t i)
-{
-    const struct sp_attn_shape *s = &sp->shape;
-    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = tensor_sub(a->q, i, 1, 0, o.cols),
-                                                          .kv = a->kv[i],
-                                                          .o = tensor_sub(o, i, 1, 0, o.cols),
-                                                          .m = lse + i,
-                                                          .l = m->l + i,
-                                                          .ml_ld = o.rows,
-                                                          .lo = m->range + i,
-                                                          .hi = m->range + o.rows + i,
-                                                          .kv_pos = 0,
-                                                          .n_heads = s->n_heads,
-                                                          .n_kv_heads = s->n_kv_heads,
-                                                          .head_dim = s->head_dim,
-                                                          .scale = s->scale,
-                                                          .cap = s->cap});
+    for (int64_t i = 0; i < n; i++) {
+        range[i] = a->keys[i].lo;
+        range[n + i] = a->keys[i].n;
+    }
+    sp->be->ops->upload(sp->be, d->range, range, 2 * n * (int64_t)sizeof *range);
 }
 
 /* Computes this rank's results for all tokens. If there is one rank, they are the output. */
-static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m)
+static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct token_parts *d)
 {
-    const struct sp_attn_shape *s = &sp->shape;
-    const int64_t n = a->q.rows, width = s->n_heads * s->head_dim;
-    const struct tensor o = tensor_f32(rank_part(m, sp->shard.r), n, width, width);
-    float *lse = (float *)o.data + n * width;
-    decode_start(sp, m, o, lse);
-    decode_ranges(sp, a, m);
-    for (int64_t i = 0; i < n; i++)
-        if (a->kv[i].rows) decode_keys(sp, a, m, o, lse, i);
-    sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = o,
-                                                                .out = sp->shard.P == 1 ? a->o : o,
-                                                                .m = lse,
-                                                                .l = m->l,
-                                                                .ml_ld = n,
-                                                                .n_heads = s->n_heads,
-                                                                .head_dim = s->head_dim});
-}
-
-/* Gathers the results of all ranks for all tokens, in one message to each other rank. */
-static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
-{
-    const int P = sp->shard.P, r = sp->shard.r;
-    const int64_t size = m->size * 4;
-    struct comm_ticket t[JOB_MAX_RANKS];
-    if (comm_batch_begin(sp->comm, e)) return -1;
-    for (int k = 1; k < P; k++) {
-        const int to = (r + k) % P, from = (r - k + P) % P;
-        struct comm_xfer x = {.purpose = PURPOSE_DECODE,
-                              .channel = CHANNEL_COLL,
-                              .send_to = to,
-                              .recv_from = from,
-                              .send = rank_part(m, r),
-                              .recv = rank_part(m, from),
-                              .send_size = size,
-                              .recv_size = size};
-        if (comm_sendrecv(sp->comm, &x, &t[k], e)) return -1;
+    const int64_t n = a->q.rows;
+    const struct sp_part all = sp_part_at(sp, d->parts + sp->shard.r * d->size, n, d->l);
+    sp_part_start(sp, &all);
+    upload_ranges(sp, a, d);
+    for (int64_t i = 0; i < n; i++) {
+        const struct sp_part row = {tensor_sub(all.o, i, 1, 0, all.o.cols), all.lse + i, all.l + i,
+                                    n};
+        if (a->keys[i].n > a->keys[i].lo)
+            sp_part_add(sp, &row, tensor_sub(a->q, i, 1, 0, a->q.cols), &a->keys[i], d->range + i,
+                        d->range + n + i);
     }
-    if (comm_batch_end(sp->comm, e)) return -1;
-    for (int k = 1; k < P; k++)
-        if (comm_wait(sp->comm, &t[k], e)) return -1;
-    return 0;
+    sp_part_finish(sp, &all, sp->shard.P == 1 ? a->o : all.o);
 }
 
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)
 {
-    const struct merging m = merging_of(sp, a->q.rows);
+    const struct token_parts d = token_parts_of(sp, a->q.rows);
+    const struct sp_blocks b = {.send = (char *)(d.parts + sp->shard.r * d.size),
+                                .recv = (char *)d.parts,
+                                .recv_stride = d.size * 4,
+                                .size = d.size * 4};
     assert(a->q.rows > 0 && a->q.rows <= JOB_MAX_BATCH && a->o.rows == a->q.rows);
-    decode_own(sp, a, &m);
+    decode_own(sp, a, &d);
     if (sp->shard.P == 1) return 0;
-    if (decode_gather(sp, &m, e)) return -1;
-    sp->be->ops->attn_merge(sp->be, &(struct attn_merge_args){.parts = m.parts,
-                                                              .n_parts = sp->shard.P,
-                                                              .stride = m.size,
-                                                              .out = a->o,
-                                                              .n_heads = sp->shape.n_heads,
-                                                              .head_dim = sp->shape.head_dim});
+    if (sp_part_exchange(sp, &b, e)) return -1;
+    sp_part_merge(sp, d.parts, d.size, a->o);
     return 0;
 }

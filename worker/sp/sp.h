@@ -132,15 +132,24 @@ struct sp_bwd_args {
     struct sp_seen all_seen;
 };
 
+/* Keys and values of one sequence on this rank. A query sees rows [lo, n). If pages is NULL, row i
+ * is row i of kv. Otherwise kv is a pool of pages of CACHE_PAGE rows, and row i lies in page
+ * pages[i / CACHE_PAGE] of the pool. */
+struct sp_keys {
+    struct tensor kv;     /* [rows, 2*Hk*D] act */
+    const int32_t *pages; /* on the device */
+    int64_t lo, n;
+};
+
 /* Attention of the new tokens of n sequences (generate). Each rank has the part of KV that prefill
  * left on the rank. The caller passes equal q on all ranks, and all ranks return equal o. The
  * partial (o, lse) of all ranks are gathered in one exchange and merged in rank order. A token's
  * result does not depend on the other tokens. At least one rank has a row of each sequence.
- *   q [n, H*D]; kv [n] of [n_rows, 2*Hk*D], the rows of this rank's cache that each token sees;
- *   o [n, H*D] out; all act */
+ *   q [n, H*D]; keys [n], the rows of this rank's cache that each token sees; o [n, H*D] out; all
+ *   act */
 struct sp_decode_args {
     struct tensor q, o;
-    const struct tensor *kv;
+    const struct sp_keys *keys;
 };
 
 struct sp_ops {
