@@ -243,6 +243,19 @@ static int check_cache(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+/* Refuses a strategy of a serve job whose sequences lie in pages, because pages lie over the ring
+ * in one way. */
+static int check_pages(const struct job_spec *s, struct err *e)
+{
+    const int32_t x = s->parallel.strategy;
+    if (s->kind != JOB_SERVE || !rules_known(s) || !paged_fits(&s->model.shape)) return 0;
+    if (x == STRATEGY_AUTO || x == STRATEGY_RSA || x == STRATEGY_LOCAL) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "parallel.strategy",
+                     "parallel.strategy \"%s\": a serve job keeps keys and values in pages, which "
+                     "lie over the ring in one way: leave it out",
+                     strategy_word((enum strategy_id)x));
+}
+
 int rules_generate(struct job_spec *s, struct err *e)
 {
     const bool samples = rules_known(s) && family_diffusion(&s->model.shape);
@@ -255,6 +268,7 @@ int rules_generate(struct job_spec *s, struct err *e)
     /* If no node has described the model yet, a job with sizes of latents (data.frames) is a job
      * of a diffusion model. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
-    if (check_prompts(s, e) || check_sampling(s, e) || check_cache(s, e)) return -1;
+    if (check_prompts(s, e) || check_sampling(s, e) || check_cache(s, e) || check_pages(s, e))
+        return -1;
     return rules_together(s) > 1 ? rules_batch(s, e) : 0;
 }

@@ -18,10 +18,7 @@ static bool keeps_rows_alone(const struct program *p)
     return rows;
 }
 
-/* Tells whether sequences of this model can lie in pages. This needs softmax attention in every
- * layer, because states are not in pages, and a rotary embedding that does not depend on the length
- * of the sequence. */
-static bool fits(const struct model_shape *m)
+bool paged_fits(const struct model_shape *m)
 {
     bool all = m->vocab > 0 && !rope_by_length(m);
     struct family *f = family_new(m);
@@ -42,7 +39,7 @@ static int64_t per_rank(int64_t n_pages, int P)
 
 void paged_choose(const struct job_spec *s, struct plan *p)
 {
-    if (s->kind != JOB_SERVE || p->tp > 1 || !fits(&s->model.shape)) return;
+    if (s->kind != JOB_SERVE || p->tp > 1 || !paged_fits(&s->model.shape)) return;
     const int64_t n = s->data.seq_len, most = s->serve.prefill_tokens;
     const int64_t n_pages = pages_of(n < most ? n : most);
     p->paged = true;

@@ -16,6 +16,10 @@
 #include <stdbool.h>
 #include "worker/plan/plan.h"
 
+/* Tells whether sequences of this model can lie in pages. This needs softmax attention in every
+ * layer, because states are not in pages, and a rotary embedding that does not depend on the length
+ * of the sequence. */
+bool paged_fits(const struct model_shape *m);
 /* Decides the pages of a serve job: sets paged, piece, S, strategy, layout and what depends on
  * them. p->sp and p->tp must be set. Does nothing for other jobs and for models without pages. */
 void paged_choose(const struct job_spec *s, struct plan *p);

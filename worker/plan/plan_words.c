@@ -106,6 +106,17 @@ static void add_batch(struct sentence *w, const struct plan *p)
                  words[p->batch_by]);
 }
 
+static void add_pages(struct sentence *w, const struct plan *p)
+{
+    if (p->sp == 1)
+        sentence_add(w, "one rank holds all pages of a sequence");
+    else
+        sentence_add(w, "%d ranks hold every %dth page of a sequence and pass queries", p->sp,
+                     p->sp);
+    sentence_add(w, "; %lld pages of %d tokens a rank; prompts in pieces of %lld tokens",
+                 (long long)p->n_pages, CACHE_PAGE, (long long)p->piece);
+}
+
 void plan_explain(const struct job_spec *s, struct plan *p)
 {
     struct sentence w = sentence_in(p->reason, sizeof p->reason);
@@ -116,9 +127,12 @@ void plan_explain(const struct job_spec *s, struct plan *p)
                      spec_field("precision.params")->words[p->precision]);
         return;
     }
-    sentence_add(&w, "%s: ", p->sp == 1 ? "local" : strategy_word(p->strategy));
+    sentence_add(&w, "%s: ",
+                 p->paged ? "pages" : p->sp == 1 ? "local" : strategy_word(p->strategy));
     add_groups(&w, p);
-    if (p->sp == 1) {
+    if (p->paged) {
+        add_pages(&w, p);
+    } else if (p->sp == 1) {
         sentence_add(&w, "one rank holds the sequence");
     } else {
         sentence_add(&w, "%d ranks hold %lld rows each and %s", p->sp, (long long)p->T,

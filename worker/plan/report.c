@@ -139,6 +139,11 @@ static void write_rows(struct jwrite *w, const struct plan *p)
         jwrite_int(w, "windows", p->n_windows);
         jwrite_int(w, "window_tokens", p->S);
     }
+    if (p->paged) {
+        jwrite_int(w, "page_tokens", CACHE_PAGE);
+        jwrite_int(w, "pages_per_rank", p->n_pages);
+        jwrite_int(w, "piece_tokens", p->piece);
+    }
     jwrite_int(w, "rows_per_rank", p->T);
     if (p->batch > 1) jwrite_int(w, "batch", p->batch);
     jwrite_int(w, "loss_chunk_tokens", p->loss_chunk);
