@@ -92,16 +92,18 @@ static struct rows_of_rank rows_of_rank(const struct frame *f, const struct op *
     return n;
 }
 
-/* Runs an operation on a single row. The row reads the state and changes it in place. */
-static void one_token(struct frame *f, const struct op *o,
-                      void (*step)(void *arg, const struct carry_step *s))
+/* Runs an operation on new rows of one sequence. They read the state and change it in place. */
+static void new_tokens(struct frame *f, const struct op *o,
+                       void (*step)(void *arg, const struct carry_step *s))
 {
-    int64_t *range = op_scratch_take(f, 2 * (int64_t)sizeof *range);
-    struct carried c = {.f = f, .o = o, .lo = range, .hi = range + 1};
-    /* lo, a position before all rows that the state has */
-    frame_repeat(f, range, 1, -CONV_MAX_WIDTH);
-    frame_repeat(f, range + 1, 1, 1);
-    step(&c, &(struct carry_step){.n_rows = 1, .in = f->state, .out = f->state});
+    const int64_t n = frame_in(f, o, 0).rows, size = n * (int64_t)sizeof(int64_t);
+    int64_t *range = op_scratch_take(f, 2 * size);
+    struct carried c = {.f = f, .o = o, .lo = range, .hi = range + n};
+    assert(n <= CACHE_PAGE);
+    static_assert(CONV_MAX_WIDTH <= CACHE_PAGE, "lo is before all rows that a state has");
+    f->be->ops->upload(f->be, range, sp_tokens_lo, size);
+    f->be->ops->upload(f->be, range + n, sp_tokens_hi, size);
+    step(&c, &(struct carry_step){.n_rows = n, .in = f->state, .out = f->state});
 }
 
 /* ---- SHORT_CONV ------------------------------------------------------------------------------ */
@@ -209,7 +211,7 @@ static int short_conv_backward(struct frame *f, const struct op *o, const struct
 static int short_conv_decode(struct frame *f, const struct op *o, struct err *e)
 {
     (void)e;
-    one_token(f, o, conv_step);
+    new_tokens(f, o, conv_step);
     return 0;
 }
 
@@ -413,7 +415,7 @@ static int delta_backward(struct frame *f, const struct op *o, const struct step
 static int delta_decode(struct frame *f, const struct op *o, struct err *e)
 {
     (void)e;
-    one_token(f, o, delta_step);
+    new_tokens(f, o, delta_step);
     return 0;
 }
 

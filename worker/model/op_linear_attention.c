@@ -228,10 +228,10 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
     return 0;
 }
 
-static int linear_decode_one(struct frame *f, const struct op *o, struct err *e)
+static int linear_decode_rows(struct frame *f, const struct op *o, struct err *e)
 {
     const struct linear a = linear_of(f, o);
-    int64_t *range = op_scratch_take(f, 2 * (int64_t)sizeof *range);
+    int64_t *range = op_scratch_take(f, 2 * a.q.rows * (int64_t)sizeof *range);
     (void)e;
     linear_decode(f->linear, &(struct linear_decode){.shape = a.shape,
                                                      .q = a.q,
@@ -240,9 +240,9 @@ static int linear_decode_one(struct frame *f, const struct op *o, struct err *e)
                                                      .o = a.o,
                                                      .state = f->state,
                                                      .lo = range,
-                                                     .hi = range + 1});
+                                                     .hi = range + a.q.rows});
     if (a.wide) normalise(f, o, &a);
     return 0;
 }
 
-const struct op_row op_linear_attention = {linear_forward, linear_backward, linear_decode_one};
+const struct op_row op_linear_attention = {linear_forward, linear_backward, linear_decode_rows};

@@ -169,6 +169,8 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     const struct op_row *row = op_table[o->kind];
     f->now = s->kind == STEP_BACKWARD ? s : NULL;
     if (f->now) return row->backward(f, o, s, e);
+    if (m->prog.paged.piece && op_rules[o->kind]->cache == CACHE_STATE)
+        return section_paged_states(m, h, s->op, e);
     if (m->prog.paged.piece && op_rules[o->kind]->cache == CACHE_ROWS) section_paged_piece(m, h, o);
     if (!h->one || !row->decode) return row->forward(f, o, e);
     if (op_rules[o->kind]->cache == CACHE_ROWS) return section_decode_rows(m, h, o, e);
@@ -280,7 +282,7 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
  * because every rank decodes. */
 static int share_states(struct model *m, const struct here *h, struct err *e)
 {
-    if (!m->comm || m->plan->kind != JOB_GENERATE) return 0;
+    if (!m->comm || m->plan->kind != JOB_GENERATE || m->plan->paged) return 0;
     for (int i = 0; i < h->p->n_ops; i++) {
         const struct place *x = &h->s->at.state[i];
         if (op_rules[h->p->op[i].kind]->cache != CACHE_STATE) continue;

@@ -3,9 +3,11 @@
 #include "worker/model/section_paged.h"
 
 #include "api/core/assert.h"
+#include "api/core/mem.h"
 #include "api/core/mutant.h"
 #include "worker/model/model.h"
 #include "worker/plan/paged.h"
+#include "worker/sp/part.h"
 
 void section_paged_place(struct model *m, void *room)
 {
@@ -147,6 +149,92 @@ void section_paged_piece(struct model *m, const struct here *h, const struct op 
         .kv = pool_of(m, h, o), .pages = table_of(m, p->slot), .n = end};
     m->prog.frame.piece = (struct frame_piece){x->room, x->lo, x->hi};
 }
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+/* The inputs of an operation with a state, of all ranks, and room for a page of its output. */
+struct gathered {
+    struct tensor in[OP_INS]; /* [T, cols] of rank 0, if P > 1 */
+    int64_t stride[OP_INS];   /* bytes from a rank's rows to those of the next rank */
+    void *spare;
+};
+
+static int gather_inputs(struct model *m, const struct here *h, const struct op *o,
+                         struct gathered *g, struct err *e)
+{
+    char *at = m->prog.paged.room;
+    for (int k = 0; k < op_rules[o->kind]->n_in; k++) {
+        const struct tensor x = frame_in(&m->prog.frame, o, k);
+        const int64_t size = x.rows * paged_row(h->p, o->in[k], m->plan->extent.unit);
+        g->stride[k] = mem_round(size, MEM_ALIGN);
+        char *own = at + m->rank * g->stride[k];
+        const struct sp_blocks b = {.send = own,
+                                    .recv = at,
+                                    .recv_stride = g->stride[k],
+                                    .size = size,
+                                    .purpose = PURPOSE_STATE};
+        g->in[k] = tensor_of(x.dtype, at, x.rows, x.cols, x.cols);
+        m->be->ops->cast(
+            m->be,
+            &(struct cast_args){.src = x, .dst = tensor_of(x.dtype, own, x.rows, x.cols, x.cols)});
+        if (sp_part_exchange(&m->sp, &b, e)) return -1;
+        at += m->plan->sp * g->stride[k];
+    }
+    g->spare = at;
+    return 0;
+}
+
+static struct tensor some_rows(struct tensor t, int64_t row, int64_t n)
+{
+    return tensor_sub(t, row, n, 0, t.cols);
+}
+
+/* Runs an operation for a page of the piece. The page has n rows from `row` on, of the rows of the
+ * piece that rank q has. */
+static int run_page(struct model *m, const struct op *o, const struct gathered *g,
+                    const struct tensor *own, int q, int64_t row, int64_t n, struct err *e)
+{
+    struct frame *f = &m->prog.frame;
+    const int n_in = op_rules[o->kind]->n_in;
+    for (int k = 0; k < n_in; k++) {
+        struct tensor x = g->stride[k] ? g->in[k] : own[k];
+        if (g->stride[k]) x.data = (char *)x.data + q * g->stride[k];
+        f->value[o->in[k]] = some_rows(x, row, n);
+    }
+    const struct tensor out = own[OP_INS];
+    f->value[o->out[0]] = q == m->rank ? some_rows(out, row, n)
+                                       : tensor_of(out.dtype, g->spare, n, out.cols, out.cols);
+    f->rows[ROWS_T].n = n;
+    op_scratch_reset(f);
+    return op_table[o->kind]->decode(f, o, e);
+}
+
+int section_paged_states(struct model *m, const struct here *h, int op, struct err *e)
+{
+    struct frame *f = &m->prog.frame;
+    const struct op *o = &h->p->op[op];
+    const struct model_piece *p = m->prog.paged.piece;
+    const int P = m->plan->sp, n_in = op_rules[o->kind]->n_in;
+    const int64_t T = f->rows[ROWS_T].n, end = p->pos + p->n;
+    struct gathered g = {0};
+    struct tensor own[OP_INS + 1];
+    int rc = P > 1 ? gather_inputs(m, h, o, &g, e) : 0;
+    for (int k = 0; k < n_in; k++) own[k] = frame_in(f, o, k);
+    own[OP_INS] = frame_out(f, o, 0);
+    f->state = section_state_at(m, h, op, p->slot);
+    if (p->pos == 0) m->be->ops->fill(m->be, f->state, h->s->at.state[op].size / 4, 0);
+    for (int64_t pos = p->pos; pos < end && !rc; pos += CACHE_PAGE) {
+        const int q = paged_owner(P, pos);
+        const int64_t row = paged_before(P, q, pos) - paged_before(P, q, p->pos);
+        rc = run_page(m, o, &g, own, q, row, end - pos < CACHE_PAGE ? end - pos : CACHE_PAGE, e);
+    }
+    f->rows[ROWS_T].n = T;
+    for (int k = 0; k < n_in; k++) f->value[o->in[k]] = own[k];
+    f->value[o->out[0]] = own[OP_INS];
+    return rc;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* Fills this rank's rows with the tokens of a piece that lie in its pages. */
 static void fill_piece(struct model *m, const struct model_piece *p)

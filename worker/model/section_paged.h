@@ -12,5 +12,8 @@ void section_paged_place(struct model *m, void *room);
 struct sp_keys section_paged_row(struct model *m, const struct here *h, const struct op *o, int i);
 /* Keeps the keys and values of the piece that runs, and sets the frame for its attention. */
 void section_paged_piece(struct model *m, const struct here *h, const struct op *o);
+/* Runs operation `op`, which has a state, for the piece that runs: gathers its inputs, and computes
+ * all pages of the piece one after another. */
+int section_paged_states(struct model *m, const struct here *h, int op, struct err *e);
 
 #endif

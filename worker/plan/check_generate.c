@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "worker/family/family.h"
+#include "worker/plan/paged.h"
 #include "worker/plan/rules.h"
+#include "worker/plan/strategy.h"
 #include "worker/program/rope.h"
 
 /* ---- tokens ---------------------------------------------------------------------------------- */

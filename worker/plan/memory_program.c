@@ -8,6 +8,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/lent.h"
+#include "worker/plan/paged.h"
 #include "worker/plan/placer.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
@@ -179,6 +180,9 @@ struct needs {
     /* dense MLPs run in pieces, so the gradients of all weights of an MLP are summed together */
     bool pieces;
     double cols;
+    /* with pages: the plan, and bytes of the room of paged_states_size() */
+    const struct plan *paged;
+    int64_t gathered;
 };
 
 static void need_section(void *arg, const struct program *p)
@@ -186,6 +190,10 @@ static void need_section(void *arg, const struct program *p)
     struct needs *n = arg;
     for (int i = 0; i < p->n_ops; i++) {
         op_needs(p, &p->op[i], &n->op);
+        if (n->paged && op_rules[p->op[i].kind]->cache == CACHE_STATE)
+            n->gathered = max64(n->gathered,
+                                paged_states_size(p, &p->op[i], n->paged->sp, n->paged->T,
+                                                  precision_size(n->paged->precision)));
         if (!n->pieces || !p->has_input || !prog_is_mlp(p, i)) continue;
         const struct program_span s = prog_mlp_weights(p, i);
         n->op.gradient = max64(n->op.gradient, s.end - s.begin);
@@ -228,6 +236,8 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
                        .train = trains(p),
                        .cache_rows = p->cache_rows,
                        .n_caches = p->paged ? 1 : p->batch,
+                       .n_states = p->batch,
+                       .state_rows = p->paged ? CACHE_PAGE : 1,
                        .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
                        .vocab = family_slice(b->m).vocab,
                        .mlp_chunk = p->mlp_chunk,
@@ -427,8 +437,9 @@ static void put_ring(struct placer *b, const struct needs *n)
     const bool seq = n->op.kv > 0, back = trains(p), more = P > 1;
     const bool decode = seq && p->kind == JOB_GENERATE;
     const int64_t queries = p->paged ? 8 * P * p->T : 0;
-    const int64_t piece = p->paged ? volume_piece_size(P, p->T, n->op.heads, n->op.head_dim,
-                                                       p->extent.unit)
+    const int64_t piece = p->paged ? max64(n->gathered,
+                                           volume_piece_size(P, p->T, n->op.heads, n->op.head_dim,
+                                                             p->extent.unit))
                                    : 0;
     struct attention_need need;
     attention_of(p, n, &need);
@@ -468,20 +479,21 @@ static void put_exchange(struct placer *b, const struct needs *n)
     const int64_t rows = max64(p->T, p->extent.rows[ROWS_ALT]);
     const int64_t switched = rows * n->op.switched * p->extent.unit;
     const bool gather = p->exchange == EXCHANGE_ALL_GATHER, walked = p->n_windows > 1;
+    const bool sends = P > 1 && !p->paged;
     const int64_t carry = placer_times(b, mem_round(state, MEM_ALIGN), b->m->n_layers);
     const int64_t carries = placer_times(b, carry, p->n_windows);
     b->p->carry_size = walked ? carry : 0;
     const struct placer_want list[] = {
-        {PLAN_STATE_SEND, "state_send", PLAN_RING, state, P > 1 ? 2 : 0, true},
-        {PLAN_STATE_RECV, "state_recv", PLAN_RING, state, P > 1 ? 2 : 0, true},
-        {PLAN_STATE_ALL, "state_all", PLAN_RING, placer_times(b, P * parts, state), P > 1 && gather,
+        {PLAN_STATE_SEND, "state_send", PLAN_RING, state, sends ? 2 : 0, true},
+        {PLAN_STATE_RECV, "state_recv", PLAN_RING, state, sends ? 2 : 0, true},
+        {PLAN_STATE_ALL, "state_all", PLAN_RING, placer_times(b, P * parts, state), sends && gather,
          true},
         {PLAN_STATE_M, "state_own", PLAN_RING, placer_times(b, parts, state), 1},
-        {PLAN_CARRY_SEND, "carry_send", PLAN_RING, 4 * n->op.carry, P > 1 ? 2 : 0, true},
+        {PLAN_CARRY_SEND, "carry_send", PLAN_RING, 4 * n->op.carry, sends ? 2 : 0, true},
         {PLAN_CARRY_MAP, "carry_map", PLAN_RING, 4 * n->op.map,
-         P > 1 && p->exchange == EXCHANGE_SCAN},
+         sends && p->exchange == EXCHANGE_SCAN},
         {PLAN_CARRY_ALL, "carry_all", PLAN_RING, placer_times(b, P, 4 * n->op.summary),
-         P > 1 && gather, true},
+         sends && gather, true},
         {PLAN_CARRY, "carry", PLAN_RING, carries, walked},
         {PLAN_CARRY_PASS, "carry_pass", PLAN_RING, placer_times(b, 2, carry), walked, P > 1},
         {PLAN_SWITCH_SEND, "switch_send", PLAN_RING, switched, P > 1, true},
@@ -537,7 +549,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
 
 static void place_program(struct placer *b, bool reference, struct sections *s)
 {
-    struct needs n = {0};
+    struct needs n = {.paged = b->p->paged ? b->p : NULL};
     family_write(b->m, &s->family);
     visit_sections(&s->family, b->p, &(struct visit){need_section, &n});
     /* Makes sure that the sizes inside a section fit in 63 bits. */

@@ -2,29 +2,38 @@
 #include "worker/plan/paged.h"
 
 #include "api/core/job.h"
+#include "api/core/mem.h"
 #include "worker/family/family.h"
 #include "worker/plan/strategy.h"
 #include "worker/program/op_rules.h"
 #include "worker/program/rope.h"
 
-static bool keeps_rows_alone(const struct program *p)
+/* Tells whether the operation keeps something of the tokens for later tokens. */
+static bool keeps(const struct op *o)
 {
-    bool rows = false;
-    for (int i = 0; i < p->n_ops; i++) {
-        const enum op_cache c = op_rules[p->op[i].kind]->cache;
-        if (c == CACHE_STATE) return false;
-        rows |= c == CACHE_ROWS && p->op[i].u.attn.causal;
-    }
-    return rows;
+    const enum op_cache c = op_rules[o->kind]->cache;
+    return c == CACHE_STATE || (c == CACHE_ROWS && o->u.attn.causal);
 }
 
 bool paged_fits(const struct model_shape *m)
 {
-    bool all = m->vocab > 0 && !rope_by_length(m);
+    bool any = false;
     struct family *f = family_new(m);
-    for (int k = 0; k < f->n_kinds; k++) all &= keeps_rows_alone(&f->layer[k]);
+    for (int k = 0; k < f->n_kinds; k++)
+        for (int i = 0; i < f->layer[k].n_ops; i++) any |= keeps(&f->layer[k].op[i]);
     family_free(f);
-    return all;
+    return any && m->vocab > 0 && !rope_by_length(m);
+}
+
+bool paged_states(const struct model_shape *m)
+{
+    bool any = false;
+    struct family *f = family_new(m);
+    for (int k = 0; k < f->n_kinds; k++)
+        for (int i = 0; i < f->layer[k].n_ops; i++)
+            any |= op_rules[f->layer[k].op[i].kind]->cache == CACHE_STATE;
+    family_free(f);
+    return any;
 }
 
 static int64_t pages_of(int64_t n_tokens)
@@ -45,10 +54,11 @@ void paged_choose(const struct job_spec *s, struct plan *p)
     p->paged = true;
     p->piece = n_pages * CACHE_PAGE;
     p->S = per_rank(n_pages, p->sp) * CACHE_PAGE * p->sp;
-    p->strategy = p->sp > 1 ? STRATEGY_RSA : STRATEGY_LOCAL;
+    p->strategy = p->sp > 1 ? strategy_default(&s->model.shape, p->sp) : STRATEGY_LOCAL;
     p->form = FORM_BLOCKWISE;
-    p->layout = LAYOUT_CONTIGUOUS;
     p->ulysses = 1;
+    p->layout = strategy_layout(&s->model.shape, p->strategy, p->sp, p->rank_bits);
+    p->exchange = EXCHANGE_RING;
 }
 
 void paged_pool(const struct job_spec *s, struct plan *p)
@@ -75,4 +85,20 @@ int plan_piece_comm(const struct model_shape *m, const struct plan *p, int rank,
 {
     const struct plan_forward x = {paged_most(p->sp, pos, n) * p->sp, 1};
     return plan_forward_comm(m, p, rank, &x, out, e);
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+int64_t paged_row(const struct program *p, int v, int64_t unit)
+{
+    return p->value[v].cols * (p->value[prog_base(p, v)].f32 ? 4 : unit);
+}
+
+int64_t paged_states_size(const struct program *p, const struct op *o, int P, int64_t T,
+                          int64_t unit)
+{
+    int64_t size = mem_round(CACHE_PAGE * paged_row(p, o->out[0], unit), MEM_ALIGN);
+    for (int k = 0; k < op_rules[o->kind]->n_in; k++)
+        size += P * mem_round(T * paged_row(p, o->in[k], unit), MEM_ALIGN);
+    return P > 1 ? size : 0;
 }

@@ -128,7 +128,9 @@ void plan_explain(const struct job_spec *s, struct plan *p)
         return;
     }
     sentence_add(&w, "%s: ",
-                 p->paged ? "pages" : p->sp == 1 ? "local" : strategy_word(p->strategy));
+                 p->paged     ? "pages"
+                 : p->sp == 1 ? "local"
+                              : strategy_word(p->strategy));
     add_groups(&w, p);
     if (p->paged) {
         add_pages(&w, p);

@@ -2,6 +2,7 @@
  * step that a rank runs is counted by the formula of its kind. */
 #include <string.h>
 #include "api/core/assert.h"
+#include "worker/plan/paged.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
@@ -66,6 +67,14 @@ static void count_ranges(const struct traffic_count *c)
                2 * n_runs * c->times);
 }
 
+/* Counts the gathers of the inputs of an operation with a state, in a piece of a prompt. */
+static void count_inputs(const struct traffic_count *c, const struct moved *m)
+{
+    for (int k = 0; k < op_rules[m->op->kind]->n_in; k++)
+        add(c, PURPOSE_STATE,
+            volume_rows(c->p->sp, c->sh.T * paged_row(m->p, m->op->in[k], c->p->extent.unit)));
+}
+
 static void count_states(const struct traffic_count *c, const struct moved *m)
 {
     const struct op *op = m->op;
@@ -73,6 +82,10 @@ static void count_states(const struct traffic_count *c, const struct moved *m)
     const int64_t H = op->u.linear.n_heads, Dk = op->u.linear.key_dim;
     const int64_t Dv = op->u.linear.value_dim + op->u.linear.normalise;
     const int pieces = c->p->exchange == EXCHANGE_SCAN ? plan_scan_pieces(Dk) : 1;
+    if (c->p->paged) {
+        count_inputs(c, m);
+        return;
+    }
     if (c->p->sp == 1 || (m->again && op_finds_kept(m->p, op))) return;
     add(c, back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(c->p->exchange, c->p->sp, c->sh.r, H, Dk, Dv, c->sh.n_sums, pieces, back));
@@ -88,6 +101,10 @@ static void count_passed(const struct traffic_count *c, const struct moved *m, e
                          int64_t n, int pieces)
 {
     const int64_t state = m->p->value[m->op->out[1]].cols;
+    if (c->p->paged) {
+        count_inputs(c, m);
+        return;
+    }
     if (c->p->sp == 1 || (m->again && op_finds_kept(m->p, m->op))) return;
     add(c, m->back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(x, c->p->sp, c->sh.r, 1, 1, n, 1, pieces, m->back));

@@ -214,6 +214,11 @@ int64_t volume_piece_size(int P, int64_t T, int64_t H, int64_t D, int64_t unit)
     return P == 1 ? part : P * (mem_round(T * H * D * unit, MEM_ALIGN) + 2 * part);
 }
 
+struct comm_count volume_rows(int P, int64_t size)
+{
+    return both(P - 1, (P - 1) * size);
+}
+
 struct comm_count volume_piece(int P, int64_t T, int64_t H, int64_t D, int64_t unit)
 {
     return both(2 * (P - 1), (P - 1) * T * H * (D * unit + (D + 1) * 4));

@@ -92,6 +92,7 @@ struct comm_count volume_sum_small(int P, int n); /* comm_sum_f64, comm_sum_i64 
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n);
+struct comm_count volume_rows(int P, int64_t size); /* all-gather of `size` bytes, undivided */
 struct comm_count volume_piece(int P, int64_t T, int64_t H, int64_t D, int64_t unit);
 
 /* The states of linear attention (volume_state.c), for one layer and one direction, on rank r of

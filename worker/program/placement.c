@@ -507,7 +507,7 @@ static void place_states(const struct section_placer *b, struct placement *out)
         out->state[i] = (struct place){.where = PLACE_NONE};
         if (!size || !b->x->cache_rows) continue;
         out->state[i] = (struct place){PLACE_CACHE, 0, out->cache_size, size};
-        out->cache_size += b->x->n_caches * placement_state_stride(&out->state[i]);
+        out->cache_size += b->x->n_states * placement_state_stride(&out->state[i]);
     }
 }
 

@@ -15,8 +15,12 @@ struct extent {
     bool train;
     /* generate: number of rows of keys and values that attention keeps; otherwise 0 */
     int64_t cache_rows;
-    /* number of sequences; each has its own rows of keys and values and its own state */
-    int64_t n_caches;
+    /* number of sequences that have their own rows of keys and values, and number of sequences that
+     * have their own state */
+    int64_t n_caches, n_states;
+    /* generate: number of rows of one sequence that an operation with a state computes at most in
+     * one call after the prompt; a page with pages, otherwise 1 */
+    int64_t state_rows;
     /* loss_chunk: rows of logits that are computed at a time, or 0 without logits; vocab: columns
      * of logits */
     int64_t loss_chunk, vocab;

@@ -27,10 +27,10 @@ static void ask_carried(struct op_ask *a)
     ask_bytes(a, 2 * 4 * a->p->value[a->op->out[1]].cols);
 }
 
-/* In generate, asks for the range of keys that a new token sees. */
+/* In generate, asks for the range of keys that new tokens see. */
 static void ask_token(struct op_ask *a)
 {
-    if (a->x->cache_rows) ask_bytes(a, 2 * (int64_t)sizeof(int64_t));
+    if (a->x->cache_rows) ask_bytes(a, 2 * a->x->state_rows * (int64_t)sizeof(int64_t));
 }
 
 /* ---- short convolution ----------------------------------------------------------------------- */

@@ -70,7 +70,8 @@ static void ask_normalised(struct op_ask *a)
 
 static void scratch_linear_attention(struct op_ask *a)
 {
-    if (a->x->cache_rows) ask_bytes(a, 2 * 8); /* the range of keys that a new token sees */
+    /* the range of keys that new tokens see */
+    if (a->x->cache_rows) ask_bytes(a, 2 * 8 * a->x->state_rows);
     if (a->op->u.linear.normalise) ask_normalised(a);
     if (!ask_back(a)) return;
     ask_dy(a);

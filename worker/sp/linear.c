@@ -347,13 +347,13 @@ void linear_again(struct sp_linear *sp, const struct linear_fwd *a)
 
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a)
 {
-    /* the token has position 0 and continues the document of the state */
-    static const int64_t lo = -1, hi = 1;
     struct be *be = sp->be;
-    struct sp_seen seen = {&lo, &hi};
+    struct sp_seen seen = {sp_tokens_lo, sp_tokens_hi};
+    const int64_t n = a->q.rows, size = n * (int64_t)sizeof(int64_t);
+    assert(n > 0 && n <= CACHE_PAGE && a->o.rows == n);
     if (be->own_memory) {
-        be->ops->upload(be, a->lo, &lo, sizeof lo);
-        be->ops->upload(be, a->hi, &hi, sizeof hi);
+        be->ops->upload(be, a->lo, sp_tokens_lo, size);
+        be->ops->upload(be, a->hi, sp_tokens_hi, size);
         seen = (struct sp_seen){a->lo, a->hi};
     }
     struct linear_args in = {.q = a->q,
@@ -367,14 +367,13 @@ void linear_decode(struct sp_linear *sp, const struct linear_decode *a)
                              .key_dim = a->shape.key_dim,
                              .value_dim = a->shape.value_dim,
                              .scale = a->shape.scale};
-    assert(a->q.rows == 1 && a->o.rows == 1);
     be->ops->linear_fwd(be, &(struct linear_fwd_args){.in = in, .o = a->o, .m = sp->buf.m});
     be->ops->linear_enter(be, &(struct linear_enter_args){.in = in, .o = a->o, .state = a->state});
     be->ops->linear_fold(be, &(struct linear_fold_args){.slope = a->shape.slope,
                                                         .n_heads = a->shape.n_heads,
                                                         .key_dim = a->shape.key_dim,
                                                         .value_dim = a->shape.value_dim,
-                                                        .n_valid = 1,
+                                                        .n_valid = n,
                                                         .through = true,
                                                         .in = a->state,
                                                         .m = sp->buf.m,

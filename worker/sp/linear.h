@@ -116,13 +116,14 @@ const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* Computes o again from q, k, v and the kept states, without communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
-/* The arguments for one new token. linear_decode computes S = lambda S + k v' and then o = q S,
- * without communication, because every rank already has the state after the context. */
+/* The arguments for n new tokens of one sequence, at most CACHE_PAGE. For each token, linear_decode
+ * computes S = lambda S + k v' and then o = q S, without communication, because every rank already
+ * has the state after the context. */
 struct linear_decode {
     struct sp_linear_shape shape;
-    struct tensor q, k, v, o; /* one row */
+    struct tensor q, k, v, o; /* n rows */
     void *state;              /* [H, Dk, Dv] in and out; the same on every rank */
-    /* [1] each: room in the device's memory if the device has memory of its own; otherwise
+    /* [n] each: room in the device's memory if the device has memory of its own; otherwise
      * unused */
     int64_t *lo, *hi;
 };

@@ -33,8 +33,11 @@ static int gather_queries(struct sp *sp, const struct sp_piece_args *a, const st
 {
     char *own = r->q + sp->shard.r * r->q_stride;
     const struct tensor to = tensor_of(a->q.dtype, own, a->q.rows, a->q.cols, a->q.cols);
-    const struct sp_blocks b = {
-        .send = own, .recv = r->q, .recv_stride = r->q_stride, .size = r->q_size};
+    const struct sp_blocks b = {.send = own,
+                                .recv = r->q,
+                                .recv_stride = r->q_stride,
+                                .size = r->q_size,
+                                .purpose = PURPOSE_DECODE};
     sp->be->ops->cast(sp->be, &(struct cast_args){.src = a->q, .dst = to});
     return sp_part_exchange(sp, &b, e);
 }
@@ -60,7 +63,8 @@ int sp_attn_piece(struct sp *sp, const struct sp_piece_args *a, struct err *e)
                                     .recv = (char *)r.in,
                                     .send_stride = r.part_stride,
                                     .recv_stride = r.part_stride,
-                                    .size = r.part_size};
+                                    .size = r.part_size,
+                                    .purpose = PURPOSE_DECODE};
     if (P == 1) {
         attend(sp, a, a->q, 0, r.out, &a->o);
         return 0;

@@ -67,7 +67,7 @@ int sp_part_exchange(struct sp *sp, const struct sp_blocks *b, struct err *e)
     if (comm_batch_begin(sp->comm, e)) return -1;
     for (int k = 1; k < P; k++) {
         const int to = (r + k) % P, from = (r - k + P) % P;
-        struct comm_xfer x = {.purpose = PURPOSE_DECODE,
+        struct comm_xfer x = {.purpose = b->purpose,
                               .channel = CHANNEL_COLL,
                               .send_to = to,
                               .recv_from = from,

@@ -29,9 +29,10 @@ struct sp_blocks {
     char *send, *recv;
     int64_t send_stride, recv_stride; /* bytes from a rank's block to the next rank's block */
     int64_t size;
+    enum purpose purpose;
 };
-/* Sends the block for each other rank to it, and receives a block from each other rank. Purpose
- * DECODE. Collective. */
+/* Sends the block for each other rank to it, and receives a block from each other rank.
+ * Collective. */
 int sp_part_exchange(struct sp *sp, const struct sp_blocks *b, struct err *e);
 /* Merges the parts of all ranks, which are `stride` floats apart, in rank order. */
 void sp_part_merge(struct sp *sp, const float *parts, int64_t stride, struct tensor out);

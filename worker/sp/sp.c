@@ -50,6 +50,16 @@ int sp_open_groups(struct sp *sp, struct err *e)
                : 0;
 }
 
+/* ---- tokens after a state -------------------------------------------------------------------- */
+
+static_assert(CACHE_PAGE == 64, "the tables");
+#define TEN(x)  x, x, x, x, x, x, x, x, x, x
+#define FROM(x) x, x + 1, x + 2, x + 3, x + 4, x + 5, x + 6, x + 7
+const int64_t sp_tokens_lo[CACHE_PAGE] = {TEN(-64), TEN(-64), TEN(-64), TEN(-64), TEN(-64),
+                                          TEN(-64), -64,      -64,      -64,      -64};
+const int64_t sp_tokens_hi[CACHE_PAGE] = {FROM(1),  FROM(9),  FROM(17), FROM(25),
+                                          FROM(33), FROM(41), FROM(49), FROM(57)};
+
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 /* buf.part has the results of all ranks for a pass of n tokens, and workspace. */
@@ -104,7 +114,8 @@ int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)
     const struct sp_blocks b = {.send = (char *)(d.parts + sp->shard.r * d.size),
                                 .recv = (char *)d.parts,
                                 .recv_stride = d.size * 4,
-                                .size = d.size * 4};
+                                .size = d.size * 4,
+                                .purpose = PURPOSE_DECODE};
     assert(a->q.rows > 0 && a->q.rows <= JOB_MAX_BATCH && a->o.rows == a->q.rows);
     decode_own(sp, a, &d);
     if (sp->shard.P == 1) return 0;
