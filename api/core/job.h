@@ -306,6 +306,7 @@ struct job_spec {
         int64_t cache_tokens;   /* keys and values of all ranks, in tokens; 0 = auto */
         int64_t prefill_tokens; /* largest piece of a prompt that a pass computes */
         int32_t share_prefixes; /* whether users share kept prefixes */
+        int32_t cache_states;   /* states that are kept for prefixes */
     } serve;
 
     struct {

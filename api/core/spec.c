@@ -274,6 +274,7 @@ const struct field spec_fields[] = {
     INT("serve.cache_tokens", serve.cache_tokens, 0, BIG, 0, SERVE, "Tokens whose keys and values fit in the memory of all ranks together: those of all requests at work, and those of kept prefixes. A multiple of 64, at least data.seq_len. auto (0): data.seq_len for each of max_requests, or less where memory is short.", 7, .unsaid = "auto"),
     INT("serve.prefill_tokens", serve.prefill_tokens, CACHE_PAGE, JOB_MAX_SEQ, 512, SERVE, "A prompt is computed in pieces of at most this many tokens, a multiple of 64. Between two pieces, each other request at work gets a token.", 7),
     BOOL("serve.share_prefixes", serve.share_prefixes, 0, SERVE, "Let the requests of one user begin from the kept prefix of another user; false: of the same user alone.", 7),
+    INT32("serve.cache_states", serve.cache_states, 0, 4096, 16, SERVE, "States of linear layers that are kept at the ends of pages of prompts, so that later prompts may begin there; each takes as much memory as the states of one request. A model without such layers keeps none.", 7),
     {NULL}
 };
 

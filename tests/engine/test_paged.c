@@ -91,6 +91,7 @@ static void job_of(struct job *j, const struct kind *x, int P, bool serves)
     if (serves) {
         j->spec.serve.max_requests = N_TOLD;
         j->spec.serve.prefill_tokens = PIECE;
+        j->spec.serve.cache_states = 1;
     } else {
         j->spec.input.prompt = tiny_text(&j->spec, "x");
     }
@@ -165,6 +166,35 @@ static void set_tables(struct model *m, int way)
             m->cache[i].pages[k] = (int32_t)((page += 7) % m->plan->n_pages);
 }
 
+/* Computes the end of sequence 0 in slot 1, after the pages and states that slot 0 had after the
+ * first piece. It must have the bits of way 0. */
+static int run_kept(struct job *j, struct model *m, struct err *e)
+{
+    const int64_t V = m->shape.vocab, shared = PIECE / CACHE_PAGE, place = m->plan->batch;
+    struct model_piece p = {0, ADAPTER_BASE, j->token[0], 0, PIECE};
+    float *x = malloc((size_t)V * 4);
+    set_tables(m, 0);
+    int rc = model_piece(m, &p, e);
+    const bool states = m->plan->n_kept_states > 0;
+    if (states) model_copy_states(m, 0, (int)place);
+    p = (struct model_piece){0, ADAPTER_BASE, j->token[1], PIECE, 7};
+    rc = rc || model_piece(m, &p, e);
+    for (int64_t k = 0; k * m->plan->sp + m->rank < shared; k++)
+        m->cache[1].pages[k] = m->cache[0].pages[k];
+    if (states) model_copy_states(m, (int)place, 1);
+    p = (struct model_piece){1, ADAPTER_BASE, j->token[0] + PIECE, PIECE, N - PIECE};
+    rc = rc || model_piece(m, &p, e);
+    for (int64_t pos = PIECE; pos < N && !rc; pos++) {
+        int64_t row;
+        if (model_piece_owner(m, &p, pos, &row) != m->rank) continue;
+        m->be->ops->download(m->be, x, model_logits(m, row, 1).data, V * 4);
+        CHECK_MSG(!memcmp(x, row_at(j, 0, 0, pos), (size_t)V * 4), "%s: position %lld",
+                  j->kind->name, (long long)pos);
+    }
+    free(x);
+    return rc;
+}
+
 static void serve_body(struct ranks *g, int rank, void *arg)
 {
     struct job *j = arg;
@@ -182,6 +212,7 @@ static void serve_body(struct ranks *g, int rank, void *arg)
         }
         if (!rc) rc = run_tokens(j, m, w, n, &e);
     }
+    rc = rc || run_kept(j, m, &e);
     if (rc) ranks_fail(g, rank, &e);
     tiny_close(t);
     free(t);

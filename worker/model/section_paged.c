@@ -153,14 +153,14 @@ void section_paged_piece(struct model *m, const struct here *h, const struct op 
 /* ---- states ---------------------------------------------------------------------------------- */
 
 /* The inputs of an operation with a state, of all ranks, and room for a page of its output. */
-struct gathered {
+struct state_inputs {
     struct tensor in[OP_INS]; /* [T, cols] of rank 0, if P > 1 */
     int64_t stride[OP_INS];   /* bytes from a rank's rows to those of the next rank */
     void *spare;
 };
 
 static int gather_inputs(struct model *m, const struct here *h, const struct op *o,
-                         struct gathered *g, struct err *e)
+                         struct state_inputs *g, struct err *e)
 {
     char *at = m->prog.paged.room;
     for (int k = 0; k < op_rules[o->kind]->n_in; k++) {
@@ -191,7 +191,7 @@ static struct tensor some_rows(struct tensor t, int64_t row, int64_t n)
 
 /* Runs an operation for a page of the piece. The page has n rows from `row` on, of the rows of the
  * piece that rank q has. */
-static int run_page(struct model *m, const struct op *o, const struct gathered *g,
+static int run_page(struct model *m, const struct op *o, const struct state_inputs *g,
                     const struct tensor *own, int q, int64_t row, int64_t n, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -216,7 +216,7 @@ int section_paged_states(struct model *m, const struct here *h, int op, struct e
     const struct model_piece *p = m->prog.paged.piece;
     const int P = m->plan->sp, n_in = op_rules[o->kind]->n_in;
     const int64_t T = f->rows[ROWS_T].n, end = p->pos + p->n;
-    struct gathered g = {0};
+    struct state_inputs g = {0};
     struct tensor own[OP_INS + 1];
     int rc = P > 1 ? gather_inputs(m, h, o, &g, e) : 0;
     for (int k = 0; k < n_in; k++) own[k] = frame_in(f, o, k);
@@ -232,6 +232,19 @@ int section_paged_states(struct model *m, const struct here *h, int op, struct e
     for (int k = 0; k < n_in; k++) f->value[o->in[k]] = own[k];
     f->value[o->out[0]] = own[OP_INS];
     return rc;
+}
+
+void model_copy_states(struct model *m, int from, int to)
+{
+    assert(from >= 0 && from < m->plan->batch + m->plan->n_kept_states);
+    assert(to >= 0 && to < m->plan->batch + m->plan->n_kept_states);
+    for (int l = 0; l < m->shape.n_layers; l++) {
+        const struct here h = section_at(m, l + 1);
+        for (int i = 0; i < h.p->n_ops; i++)
+            if (placement_state_count(h.p, i))
+                m->be->ops->copy(m->be, section_state_at(m, &h, i, to),
+                                 section_state_at(m, &h, i, from), h.s->at.state[i].size);
+    }
 }
 
 /* ---- running --------------------------------------------------------------------------------- */

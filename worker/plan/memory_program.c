@@ -236,7 +236,7 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
                        .train = trains(p),
                        .cache_rows = p->cache_rows,
                        .n_caches = p->paged ? 1 : p->batch,
-                       .n_states = p->batch,
+                       .n_states = p->batch + p->n_kept_states,
                        .state_rows = p->paged ? CACHE_PAGE : 1,
                        .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
                        .vocab = family_slice(b->m).vocab,

@@ -53,6 +53,7 @@ void paged_choose(const struct job_spec *s, struct plan *p)
     const int64_t n_pages = pages_of(n < most ? n : most);
     p->paged = true;
     p->piece = n_pages * CACHE_PAGE;
+    p->n_kept_states = paged_states(&s->model.shape) ? s->serve.cache_states : 0;
     p->S = per_rank(n_pages, p->sp) * CACHE_PAGE * p->sp;
     p->strategy = p->sp > 1 ? strategy_default(&s->model.shape, p->sp) : STRATEGY_LOCAL;
     p->form = FORM_BLOCKWISE;

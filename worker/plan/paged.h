@@ -1,16 +1,16 @@
 /* paged.h: the pages of a serve job's keys and values.
  *
  * A page has the keys and values of CACHE_PAGE positions of a sequence, in all layers. Page k of a
- * sequence, with positions [k * CACHE_PAGE, (k + 1) * CACHE_PAGE), belongs to rank k mod P, for the
- * prompt and the answer alike. Each rank has one pool of pages, and for each sequence a table with
- * the pool's page of each of its pages. The rows that a rank has of a sequence are counted in
+ * sequence, with positions [k * CACHE_PAGE, (k + 1) * CACHE_PAGE), belongs to rank k mod P, for
+ * the prompt and the answer alike. Each rank has one pool of pages, and for each sequence a table
+ * with the pool's page of each of its pages. The rows that a rank has of a sequence are counted in
  * ascending order of their positions.
  *
  * A prompt is computed in pieces. A piece begins with a page and has at most plan.piece tokens. A
  * rank computes the rows of the piece that lie in its pages, so keys and values are never sent.
- * The ranks exchange queries, and the partial results that each rank computes for them with its own
- * keys. The inputs of an operation with a state are gathered, and every rank computes them all, page
- * by page, because a page changes the state of the next page. */
+ * The ranks exchange queries, and the partial results that each rank computes for them with its
+ * own keys. The inputs of an operation with a state are gathered, and every rank computes them
+ * all, page by page, because a page changes the state of the next page. */
 #ifndef SEQD_PLAN_PAGED_H
 #define SEQD_PLAN_PAGED_H
 
@@ -20,8 +20,8 @@
 /* Tells whether sequences of this model can lie in pages. The rotary embedding must not depend on
  * the length of the sequence. */
 bool paged_fits(const struct model_shape *m);
-/* Tells whether layers of the model have states, which are not in pages: every rank has the state of
- * each sequence after the sequence's last token. */
+/* Tells whether layers of the model have states, which are not in pages: every rank has the state
+ * of each sequence after the sequence's last token. */
 bool paged_states(const struct model_shape *m);
 /* Decides the pages of a serve job: sets paged, piece, S, strategy, layout and what depends on
  * them. p->sp and p->tp must be set. Does nothing for other jobs and for models without pages. */
@@ -48,7 +48,7 @@ static inline int paged_owner(int P, int64_t pos)
     return (int)(pos / CACHE_PAGE % P);
 }
 
-/* Returns the bytes of a row of a value whose numbers have `unit` bytes in the model's precision. */
+/* Returns the bytes of a row of a value. Numbers in the model's precision have `unit` bytes. */
 int64_t paged_row(const struct program *p, int v, int64_t unit);
 /* Returns the bytes of the room in which the inputs of an operation with a state are gathered: for
  * each input, T rows of each rank, and then a page of the output. It is 0 for one rank. */

@@ -326,6 +326,7 @@ struct plan {
      * pool; table: pages of the longest sequence on a rank. */
     bool paged;
     int64_t piece, n_pages, table;
+    int n_kept_states;        /* states of sequences that are kept besides those of the batch */
     enum plan_batch batch_by; /* reason why batch is not larger, if the plan decides batch */
     /* number of sequences of a ring in a step; in train, global_batch / dp */
     int64_t micro_batches;

@@ -177,7 +177,8 @@ void sp_place(struct sp_buffers *b, const struct attention_need *need, void *are
  * there is no memory. */
 int sp_open_groups(struct sp *sp, struct err *e);
 
-/* The ranges of keys [lo, hi) of tokens that continue the document of a state, from position 0 on. */
+/* The ranges of keys [lo, hi) of tokens that continue the document of a state, from position 0
+ * on. */
 extern const int64_t sp_tokens_lo[CACHE_PAGE], sp_tokens_hi[CACHE_PAGE];
 
 /* Operations that other files use. sp_attn_decode is the decoding of all strategies (sp.c). */
