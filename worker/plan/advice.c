@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
+#include "api/core/mem.h"
 #include "worker/plan/check.h"
 #include "worker/plan/report.h"
 #include "worker/plan/rules.h"
 
 enum {
-    SETTINGS = 10, /* number of settings that try_all() tries */
+    SETTINGS = 11, /* number of settings that try_all() tries */
     PAIRS = SETTINGS * (SETTINGS - 1) / 2,
     RING_PLANS = 6 /* number of plans that are reserved for pairs with a longer ring */
 };
@@ -234,6 +235,8 @@ static int try_all(struct trial *t)
     if (p->kind == JOB_TRAIN && p->n_ranks > 1) try_until(t, "parallel.zero", p->zero + 1, 3);
     if (p->zero_group < plan_sum_ranks(p)) try_value(t, "parallel.zero_group", plan_sum_ranks(p));
     if (p->batch > 1) try_value(t, rules_together_field(t->spec), 1);
+    if (p->paged && p->n_pages > p->table)
+        try_value(t, "serve.cache_tokens", mem_round(p->seq_len, CACHE_PAGE));
     const int ring = try_ring(t);
     try_loss(t);
     try_offload(t);
