@@ -151,8 +151,19 @@ static void say_state(struct readiness *r, const struct jv *job)
     cli_say(r->c, "job %lld %s%s%s", (long long)r->id, state, why ? ": " : "", why ? why : "");
 }
 
-/* Looks at the job after an event, and once in JOB_PEEK_MS. seqd passes requests on as soon as the
- * job is running. */
+/* Tells whether seqd passes requests on to the job, which it does when the model is loaded. */
+static bool takes_requests(const struct readiness *r)
+{
+    char path[64];
+    struct http_reply reply;
+    snprintf(path, sizeof path, "/openai/v1/models/%lld", (long long)r->id);
+    if (http_do(r->c->http, &(struct http_request){.method = "GET", .path = path}, &reply, NULL))
+        return false;
+    http_reply_fini(&reply);
+    return reply.status == 200;
+}
+
+/* Looks at the job after an event, and once in JOB_PEEK_MS. */
 static void look(void *arg)
 {
     struct readiness *r = arg;
@@ -162,7 +173,7 @@ static void look(void *arg)
     r->changed = false;
     struct jv *job = job_peek(r->c, r->id);
     if (job) say_state(r, job);
-    r->ready = !strcmp(jv_str(job, "state", ""), "running");
+    r->ready = !strcmp(jv_str(job, "state", ""), "running") && takes_requests(r);
     jv_free(job);
 }
 

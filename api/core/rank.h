@@ -70,6 +70,10 @@
  * preferences. A seqrank that does not know it refuses the word. */
 #define TRACE_PAIRS "+pairs"
 
+/* The code of the note (EV_NOTE) by which rank 0 of a serve job tells that all ranks have loaded
+ * the model. The job takes requests from then on. */
+#define RANK_NOTE_SERVES "serving"
+
 enum rank_msg_type {
     RANK_ARGS = 1,
     RANK_BLOBS,

@@ -267,6 +267,10 @@ void route_openai_model(struct routes *R, struct http_req *r, const struct route
         no_model(r, &e);
         return;
     }
+    if (serving_ready(control_servings(R->control), m.job, &e)) {
+        not_ready(r, &e);
+        return;
+    }
     jwrite_init(&w, out, sizeof out);
     openai_model_write(&w, &m);
     if (jwrite_finish(&w) < 0) abort();

@@ -173,6 +173,7 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
         j->attempt = attempt_create(j, now_ms);
         j->progress = (struct rank_progress){0};
     }
+    attempt_note_serving(j, now_ms);
     if (ev->type == EV_READY) {
         j->attempt->ran = true;
         j->attempt->ready_ms = now_ms;

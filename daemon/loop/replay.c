@@ -90,11 +90,12 @@ static void follow_attempt(const struct replaying *r, struct job *j, const struc
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
     if (placed && j->attempt && j->attempt->epoch == j->epoch) {
         if (ev->type == EV_NODE_LOST) attempt_fence(j->attempt, ev->node);
+        const int64_t ago_ms = r->utc_ms - ev->at_ms, at_ms = r->now_ms - (ago_ms > 0 ? ago_ms : 0);
         if (ev->type == EV_READY) {
-            const int64_t ago_ms = r->utc_ms - ev->at_ms;
             j->attempt->ran = true;
-            j->attempt->ready_ms = r->now_ms - (ago_ms > 0 ? ago_ms : 0);
+            j->attempt->ready_ms = at_ms;
         }
+        attempt_note_serving(j, at_ms);
         return;
     }
     attempt_destroy(j->attempt);

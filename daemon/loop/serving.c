@@ -149,6 +149,8 @@ int serving_ready(const struct servings *s, const struct job *j, struct err *e)
     if (j->state != JOB_RUNNING || !j->attempt || j->attempt->ended)
         return err_set(e, ERR_PEER, "job %lld is %s: try again when it is running", id,
                        job_state_name(j->state));
+    if (j->serving_epoch != j->epoch)
+        return err_set(e, ERR_PEER, "job %lld loads its model: try again when it has", id);
     const struct node *n = node_find((struct nodes *)&s->cluster->nodes, j->node);
     if (job_away(j) >= 0 || !n || !n->up)
         return err_set(e, ERR_PEER, "a node of job %lld is away: try again when it is back", id);

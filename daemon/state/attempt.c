@@ -196,10 +196,17 @@ int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms)
     return a->ran && now_ms > a->ready_ms ? now_ms - a->ready_ms : 0;
 }
 
+void attempt_note_serving(struct job *j, int64_t at_ms)
+{
+    struct job_attempt *a = j->attempt;
+    if (a && a->epoch == j->epoch && j->serving_epoch == j->epoch && !a->serving_ms)
+        a->serving_ms = at_ms > 0 ? at_ms : 1;
+}
+
 bool attempt_served(const struct job *j, int64_t now_ms)
 {
-    return job_answered(j) || (j->spec->kind == JOB_SERVE && j->attempt &&
-                               attempt_ran_ms(j->attempt, now_ms) >= SERVED_MS);
+    const struct job_attempt *a = j->attempt;
+    return job_answered(j) || (a && a->serving_ms && now_ms - a->serving_ms >= SERVED_MS);
 }
 
 /* Tells whether a job that serves was cancelled, or is at limits.wall_s, and has answered its open

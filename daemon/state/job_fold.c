@@ -7,6 +7,7 @@
 #include "api/core/job_state.h"
 #include "api/core/jread.h"
 #include "api/core/mutant.h"
+#include "api/core/rank.h"
 #include "daemon/state/jobs.h"
 #include "worker/plan/stage.h"
 
@@ -260,6 +261,12 @@ bool job_unsaved(const struct job *j)
     return job_placed(j) && is_unsaved(j);
 }
 
+/* Notes that the attempt of a serve job has loaded its model. */
+static void fold_serving(struct job *j)
+{
+    if (j->spec->kind == JOB_SERVE) j->serving_epoch = j->epoch;
+}
+
 /* Makes the note about a failed checkpoint the job's `reason` until the next checkpoint or the end
  * of the attempt. So the user learns that the job has saved less than expected, or waits for disk
  * space. */
@@ -276,6 +283,7 @@ static void fold_note(struct job *j, const struct event *ev)
         if (!is_code && !is_text) continue;
         if (jread_next(&r) != J_STRING) return;
         if (is_code && jread_copy(&r, code, sizeof code)) return;
+        if (is_code && !strcmp(code, RANK_NOTE_SERVES)) fold_serving(j);
         if (is_text && !strcmp(code, JOB_UNSAVED)) {
             if (jread_copy(&r, text, sizeof text)) return;
             for (n = sizeof j->reason - 1; n && (text[n] & 0xc0) == 0x80;)

@@ -65,7 +65,8 @@ struct job {
     int64_t created_ms, started_ms, finished_ms; /* times in UTC; 0 for a time that has not come
                                                   * yet */
     int64_t step, steps, checkpoint_step;
-    int64_t step_epoch; /* last epoch that completed a step or published a product */
+    int64_t step_epoch;    /* last epoch that completed a step or published a product */
+    int64_t serving_epoch; /* last epoch in which a serve job had loaded its model */
     /* UTC: when it last made new progress (farthest.h); 0 if not since a resume */
     int64_t stepped_ms;
     struct farthest farthest; /* its farthest step, products and failures */

@@ -197,18 +197,17 @@ static void test_products(void)
 }
 
 /* Checks a serve job, which fails often. It has failed finally if no attempt has answered a request
- * or was ready for 10 minutes. Else the job is placed again, also after a day. */
+ * or has had its model loaded for 10 minutes. Else the job is placed again, also after a day. */
 static void test_served(void)
 {
     static const struct {
         double answered;
         int64_t ready_ms;
-        bool again;
-    } row[] = {{0, 0, false},
-               {0, 599000, false},
-               {1, 0, true},
-               {0, 600000, true},
-               {0, JOB_RETRY_MS, true}};
+        bool loaded, again, restarts; /* restarts: seqd does, after that time */
+    } row[] = {{0, 0, true, false, false},          {0, 599000, true, false, false},
+               {1, 0, true, true, false},           {0, 600000, true, true, false},
+               {0, 600000, false, false, false},    {0, 600000, true, true, true},
+               {0, JOB_RETRY_MS, true, true, false}};
     const char *const train = spec_text_json;
     spec_text_json =
         "{\"kind\":\"serve\",\"model\":{\"config\":{\"hidden_size\":64,"
@@ -223,9 +222,11 @@ static void test_served(void)
         CHECK(a && a->task == TASK_RUN);
         if (a) play_start(a), send_spool(a), settle();
         for (int n = 0; n < 5 && a; n++) {
+            if (row[i].loaded) rec_serving(a), send_spool(a);
             if (row[i].answered > 0) rec_progress(a, row[i].answered, 0), send_spool(a);
             w.now += row[i].ready_ms;
             settle();
+            if (row[i].restarts) restart();
             die(a, 0, 0, SIGXFSZ);
             a = next();
         }

@@ -15,7 +15,7 @@ static const char serve_json[] =
 
 /* The messages to the node. */
 static struct {
-    int64_t epoch;
+    int64_t epoch, seq;
     struct msg ask;     /* the last ASK, without its data */
     char body[4 << 20]; /* the body of the request */
     size_t size;
@@ -43,8 +43,7 @@ static void on_told(const char *node, const struct msg *m)
 #define UNTIL(cond)                                                                                \
     while (!(cond)) loop_turn(w.loop, 5)
 
-static void report_of(int rank, int64_t seq, enum rank_msg_type type, const void *payload,
-                      size_t size)
+static void report_of(int rank, enum rank_msg_type type, const void *payload, size_t size)
 {
     char record[1024];
     const struct rank_msg head = {RANK_ABI, (uint32_t)type, rank, (uint32_t)size};
@@ -54,15 +53,15 @@ static void report_of(int rank, int64_t seq, enum rank_msg_type type, const void
                                &(struct msg){.type = MSG_REPORT,
                                              .job = 1,
                                              .epoch = told.epoch,
-                                             .seq = seq,
+                                             .seq = ++told.seq,
                                              .rank = rank,
                                              .data = record,
                                              .size = sizeof head + size});
 }
 
-static void report(int64_t seq, enum rank_msg_type type, const void *payload, size_t size)
+static void report(enum rank_msg_type type, const void *payload, size_t size)
 {
-    report_of(0, seq, type, payload, size);
+    report_of(0, type, payload, size);
 }
 
 static bool job_is(enum job_state state)
@@ -71,8 +70,17 @@ static bool job_is(enum job_state state)
     return j && j->state == state;
 }
 
-/* Starts a server with a job that serves and is running. */
-static void begin_serving(void)
+static void report_loaded(void)
+{
+    static const char json[] = "{\"code\":\"" RANK_NOTE_SERVES "\",\"text\":\"x\"}";
+    char ev[sizeof(struct rank_event) + sizeof json - 1];
+    memcpy(ev, &(struct rank_event){.type = EV_NOTE}, sizeof(struct rank_event));
+    memcpy(ev + sizeof(struct rank_event), json, sizeof json - 1);
+    report(RANK_EVENT, ev, sizeof ev);
+}
+
+/* Starts a server with a job that serves and is running, and loads its model. */
+static void begin_loading(void)
 {
     memset(&told, 0, sizeof told);
     rest_told = on_told;
@@ -81,9 +89,15 @@ static void begin_serving(void)
     CHECK_MSG(post("/v1/jobs", serve_json) == 201, "%s", reply);
     CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 503 && strstr(reply, "Retry-After: 1"));
     UNTIL(told.epoch);
-    report(1, RANK_BLOB, "blob", 4);
-    report(2, RANK_READY, NULL, 0);
+    report(RANK_BLOB, "blob", 4);
+    report(RANK_READY, NULL, 0);
     UNTIL(job_is(JOB_RUNNING));
+}
+
+static void begin_serving(void)
+{
+    begin_loading();
+    report_loaded();
 }
 
 static void answer(int status, const char *bytes, size_t size, bool stream, bool more)
@@ -216,9 +230,9 @@ static void test_cancel(void)
     told.n_asks = 0;
     answer(200, "{\"ok\":1}", 8, false, false);
     CHECK(answer_of(first) == 200);
-    report(3, RANK_RESULT, "{\"requests\":1}", 14);
-    report(4, RANK_EXIT, &(struct rank_exit){.exit_status = RANK_EXIT_SAVED}, sizeof x);
-    report_of(RANK_GANG, 5, RANK_EXIT, &x, sizeof x);
+    report(RANK_RESULT, "{\"requests\":1}", 14);
+    report(RANK_EXIT, &(struct rank_exit){.exit_status = RANK_EXIT_SAVED}, sizeof x);
+    report_of(RANK_GANG, RANK_EXIT, &x, sizeof x);
     UNTIL(!control_job(w.control, 1));
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"succeeded\""));
     CHECK(strstr(reply, "\"requests\":1") && !strstr(reply, "save_failed"));
@@ -370,7 +384,7 @@ static void test_answered(void)
     begin_serving();
     const struct job *j = control_job(w.control, 1);
     CHECK(!job_answered(j));
-    report(3, RANK_PROGRESS, &p, sizeof p);
+    report(RANK_PROGRESS, &p, sizeof p);
     CHECK(job_answered(j) && j->attempt->has_progress);
     UNTIL(!j->attempt->has_progress);
     CHECK(job_answered(j));
@@ -397,9 +411,27 @@ static void test_crowded(void)
     finish();
 }
 
+/* Checks that a job takes no request before its attempt has loaded the model. */
+static void test_loading(void)
+{
+    begin_loading();
+    CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 503 && strstr(reply, "loads its model"));
+    CHECK(strstr(reply, "Retry-After: 1") && !told.n_asks);
+    CHECK(get("/openai/v1/models") == 200 && strstr(reply, "\"data\":[]"));
+    CHECK(get("/openai/v1/models/mine") == 503 && strstr(reply, "Retry-After: 1"));
+    report_loaded();
+    CHECK(get("/openai/v1/models/mine") == 200 && get("/openai/v1/models/1") == 200);
+    /* the next attempt loads it again */
+    struct job *j = (struct job *)control_job(w.control, 1);
+    j->serving_epoch--;
+    CHECK(get("/openai/v1/models/mine") == 503);
+    finish();
+}
+
 int main(void)
 {
     seqd_test_init();
+    RUN(test_loading);
     RUN(test_completion);
     RUN(test_adapter);
     RUN(test_stream);

@@ -273,6 +273,11 @@ static inline void rec_event(struct sim_attempt *a, int type, int64_t step, cons
     record(a, RANK_EVENT, 0, &ev, sizeof ev, json);
 }
 
+static inline void rec_serving(struct sim_attempt *a)
+{
+    rec_event(a, EV_NOTE, 0, "{\"code\":\"" RANK_NOTE_SERVES "\",\"text\":\"x\"}");
+}
+
 static inline void play_prepare(struct sim_attempt *a)
 {
     record(a, RANK_RESULT, 0, NULL, 0,

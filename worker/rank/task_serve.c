@@ -84,6 +84,16 @@ static void close_door(struct run *r, struct serve_door *d)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
+/* Tells seqd that the job takes requests. Waits until all ranks have loaded the model. */
+static int say_ready(struct run *r, const struct infer *in, struct err *e)
+{
+    bool loaded = true;
+    if (infer_agree(in, &loaded, e)) return -1;
+    if (!run_first(r)) return 0;
+    return link_send_note(r->link, RANK_NOTE_SERVES, "the model is loaded, and requests are taken",
+                          e);
+}
+
 static int send_counts(struct run *r, const struct serve_result *t, const struct model *m,
                        struct err *e)
 {
@@ -119,7 +129,7 @@ int task_serve(struct run *r, struct err *e)
     in.tokenizer = own.tokenizer;
     in.no_tokenizer = &own.why;
     in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
-    if (text_ends_open(r, m, &ends, &in, e)) goto out;
+    if (text_ends_open(r, m, &ends, &in, e) || say_ready(r, &in, e)) goto out;
     if (serve_run(&in, run_first(r) ? &door : NULL, &out, e)) goto out;
     rc = run_first(r) ? send_counts(r, &out, m, e) : 0;
     /* after SAVE the exit status tells seqd that the open requests have ended */
