@@ -86,7 +86,9 @@ enum rank_msg_type {
     RANK_RESULT,
     RANK_FAIL,
     RANK_EXIT, /* struct rank_exit, written to the spool by seqgang, or by seqw if seqgang died */
-    RANK_SAVE, /* sent by the agent to seqgang, which sends it to the ranks */
+    /* Sent by the agent to seqgang, which sends it to the ranks. The agent adds the reason as a text
+     * with its NUL. Rank 0 gets this text, which the clients of a serve job see. */
+    RANK_SAVE,
     RANK_ASK,
     RANK_ANSWER,
     RANK_DROP
@@ -236,6 +238,7 @@ struct rank_exit {
 enum {
     RANK_PIECE_SIZE = 64 << 10,
     RANK_MODEL_SIZE = 200,       /* a name, a colon, the name of an adapter, NUL */
+    RANK_WHY_SIZE = 512,         /* largest reason of SAVE, with its NUL */
     RANK_ASKS = 1024,            /* largest number of requests that are open in an attempt */
     RANK_BODY_SIZE = 64 << 20,   /* largest body of a request */
     RANK_BODIES_SIZE = 256 << 20 /* largest number of bytes of all bodies at one time */

@@ -34,6 +34,7 @@ struct view {
     bool oom;
     int n_unknown;
     struct rank_fail fail;
+    char result[256]; /* the last result */
     char log[MAX_RANKS][LOG_SIZE];
     /* log_got also counts bytes that were sent again */
     int64_t log_size[MAX_RANKS], log_got[MAX_RANKS];
@@ -151,6 +152,9 @@ static void on_report(const struct msg *m)
     v->oom = v->oom || m->oom;
     if (head.type == RANK_FAIL && v->n[RANK_FAIL] == 1)
         memcpy(&v->fail, (const char *)m->data + sizeof head, sizeof v->fail);
+    if (head.type == RANK_RESULT)
+        snprintf(v->result, sizeof v->result, "%.*s", (int)head.size,
+                 (const char *)m->data + sizeof head);
     if (head.type == RANK_EXIT && head.rank == RANK_GANG) v->end = x.exit_status;
     if (v->ack)
         tell(&(struct msg){
@@ -659,13 +663,14 @@ static void test_serve_drain(void)
         memset(body, 'x', sizeof body);
         request(7, epoch, 21, body, sizeof body);
         UNTIL(d.reply_size == WIRE_WINDOW);
-        about(MSG_SAVE, 7, epoch);
+        tell(&(struct msg){.type = MSG_SAVE, .job = 7, .epoch = epoch, .reason = "the test"});
         UNTIL(file_exists(in_dir("gangs/%lld-e%lld/exit", 7, epoch)));
         for (int i = 0; i < 3; i++) { /* the agent has seen the end */
             request(9, 1, 22, "x", 1);
             CHECK(request_end(9, 22) == 503 && !d.reply_size);
         }
         CHECK(v->n[RANK_RESULT] == 1);
+        CHECK_STR(v->result, "{\"requests\":1,\"why\":\"the test\"}");
         d.reply[0] = 'x';
         d.reply_size = WIRE_WINDOW;
         d.n_over = 0;

@@ -20,6 +20,7 @@ static struct {
     char body[4 << 20]; /* the body of the request */
     size_t size;
     size_t first_size;                     /* size of the first whole body */
+    char why[512];                         /* the reason of SAVE */
     int n_asks, n_drops, n_saves, n_stops; /* n_asks counts bodies */
     int64_t credit;
 } told;
@@ -29,6 +30,7 @@ static void on_told(const char *node, const struct msg *m)
     if (m->type == MSG_ASSIGN) told.epoch = m->epoch;
     told.n_drops += m->type == MSG_DROP;
     told.n_saves += m->type == MSG_SAVE;
+    if (m->type == MSG_SAVE) snprintf(told.why, sizeof told.why, "%s", m->reason);
     told.n_stops += m->type == MSG_STOP;
     if (m->type == MSG_CREDIT) told.credit += m->total;
     if (m->type != MSG_ASK) return;
@@ -226,6 +228,7 @@ static void test_cancel(void)
     CHECK(post("/v1/jobs/1:cancel", "") == 202);
     UNTIL(told.n_saves == 1);
     CHECK(!told.n_stops);
+    CHECK_STR(told.why, "the job was cancelled");
     CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 503 && strstr(reply, "stopping"));
     told.n_asks = 0;
     answer(200, "{\"ok\":1}", 8, false, false);
@@ -237,6 +240,25 @@ static void test_cancel(void)
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"succeeded\""));
     CHECK(strstr(reply, "\"requests\":1") && !strstr(reply, "save_failed"));
     finish();
+}
+
+/* Checks that the order to drain tells why. */
+static void test_reasons(void)
+{
+    static const struct {
+        const char *path, *body, *why;
+    } row[] = {{"/v1/jobs/1:suspend", "", "the job was suspended"},
+               {"/v1/nodes/n1:drain", "{}", "a node of the job is drained"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        begin_serving();
+        const int fd = ask_begin("{\"model\":\"mine\"}");
+        CHECK_MSG(post(row[i].path, row[i].body) / 100 == 2, "%s", reply);
+        UNTIL(told.n_saves == 1);
+        CHECK_STR(told.why, row[i].why);
+        answer(200, "{}", 2, false, false);
+        CHECK(answer_of(fd) == 200);
+        finish();
+    }
 }
 
 static void test_cancel_twice(void)
@@ -438,6 +460,7 @@ int main(void)
     RUN(test_gone);
     RUN(test_lost);
     RUN(test_cancel);
+    RUN(test_reasons);
     RUN(test_cancel_twice);
     RUN(test_refused);
     RUN(test_large);

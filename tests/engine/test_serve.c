@@ -219,15 +219,15 @@ static int answer(void *arg, const struct rank_answer *a, const char *bytes, str
 }
 
 /* Messages come also at this time, as they come in link_saving. */
-static bool is_draining(void *arg)
+static const char *draining(void *arg)
 {
     struct job *j = arg;
     if (!draw(j, 3)) act(j);
-    if (!j->drains) return false;
+    if (!j->drains) return NULL;
     for (int i = 0; i < N_ALL; i++)
-        if (!j->told[i].closed && !j->told[i].dropped) return false;
+        if (!j->told[i].closed && !j->told[i].dropped) return NULL;
     j->ordered = true;
-    return true;
+    return "the test ends";
 }
 
 static int64_t now_us(void *arg)
@@ -318,17 +318,17 @@ static bool has_ended(const struct serve_asks *s)
 
 /* A job that drains does so when the first part of a stream was sent. To another job, a request
  * comes at the end of the pass that has ended all others. */
-static bool draining_cases(void *arg)
+static const char *draining_cases(void *arg)
 {
     struct job *j = arg;
-    if (j->drains) return j->told[0].n_pieces;
+    if (j->drains) return j->told[0].n_pieces ? "the job was suspended" : NULL;
     if (!j->ordered && has_ended(j->asks)) {
         ask(j, N_CASES, SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"max_tokens\":1}");
         j->ordered = true;
     }
     for (int i = 0; i <= N_CASES; i++)
-        if (!j->told[i].closed) return false;
-    return true;
+        if (!j->told[i].closed) return NULL;
+    return "the test ends";
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -346,7 +346,7 @@ static int serve(struct job *j, const struct infer *in, int rank, struct err *e)
 {
     struct serve_result out = {0};
     const struct serve_door door = {j->asks, j->cases ? receive_cases : receive,
-                                    answer,  j->cases ? draining_cases : is_draining,
+                                    answer,  j->cases ? draining_cases : draining,
                                     now_us,  j};
     const int rc = serve_run(in, rank ? NULL : &door, &out, e);
     CHECK(rc || out.ledger_equal);
@@ -700,6 +700,10 @@ static void test_link(void)
         struct rank_msg h;
         struct rank_ask a;
     } ask = {{RANK_ABI, RANK_ASK, 0, sizeof ask.a}, {.flags = RANK_ASK_LAST}};
+    struct {
+        struct rank_msg h;
+        char why[3];
+    } save = {{RANK_ABI, RANK_SAVE, 0, 3}, "ab"};
     struct link k;
     int fd[2], n = 0;
     CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fd));
@@ -712,7 +716,10 @@ static void test_link(void)
     CHECK(send(fd[1], &ask, sizeof ask, 0) == sizeof ask);
     alarm(60); /* only ends a test that would hang */
     link_wait(&k, 1 << 30, false);
-    CHECK(n == 2);
+    CHECK(n == 2 && !link_saving(&k) && !*k.why);
+    save.why[2] = 'c'; /* without its NUL */
+    CHECK(send(fd[1], &save, sizeof save.h + 3, 0) > 0 && link_saving(&k));
+    CHECK_STR(k.why, "ab");
     close(fd[1]);
     link_wait(&k, 1 << 30, false);
     CHECK(link_stopped(&k));
@@ -734,6 +741,8 @@ static void test_drain(void)
         CHECK_MSG(t[i].status == 503 && t[i].closed && !t[i].stream &&
                       !strncmp(t[i].text, "{\"error\":", 9),
                   "%d: %s", i, t[i].text);
+    for (int i = 0; i < 2; i++)
+        CHECK_MSG(strstr(t[i].text, "the job was suspended"), "%d: %s", i, t[i].text);
     CHECK(j.out.n_requests == 0 && j.out.n_refused == 4);
     free_told(&j);
 }

@@ -141,8 +141,8 @@ struct fake_server {
     int n_drops;
 };
 
-/* Answers a request. A body that contains "hold" gets no answer, "die" kills the rank, and "drops"
- * is answered with the number of DROP messages. Other bodies are sent back: as events if they
+/* Answers a request. A body that contains "hold" gets no answer, "die" kills the rank, "pause" stops
+ * it until SIGCONT, and "drops" is answered with the number of DROP messages. Other bodies are sent back: as events if they
  * contain "stream". */
 static inline void fake_reply(struct fake_server *s, const struct rank_ask *ask)
 {
@@ -150,6 +150,7 @@ static inline void fake_reply(struct fake_server *s, const struct rank_ask *ask)
     s->body[s->size] = 0;
     if (strstr(s->body, "hold")) return;
     if (strstr(s->body, "die")) raise(SIGKILL);
+    if (strstr(s->body, "pause")) raise(SIGSTOP);
     if (strstr(s->body, "drops")) {
         snprintf(text, sizeof text, "%d drops, model %.20s, endpoint %u", s->n_drops, ask->model,
                  ask->endpoint);
@@ -162,6 +163,15 @@ static inline void fake_reply(struct fake_server *s, const struct rank_ask *ask)
         const uint32_t last = at + n == s->size ? RANK_ANSWER_LAST : 0;
         fake_answer(ask->id, at ? 0 : 200, stream | last, s->body + at, n);
     }
+}
+
+/* Ends after SAVE, with its reason in the result. */
+static inline void fake_saved(const char *why, size_t size)
+{
+    char json[64 + RANK_WHY_SIZE];
+    const int n = snprintf(json, sizeof json, "{\"requests\":1,\"why\":\"%.*s\"}", (int)size, why);
+    fake_send(0, RANK_RESULT, json, (size_t)n);
+    _exit(RANK_EXIT_SAVED);
 }
 
 /* Answers requests until STOP, or until SAVE, after which it has nothing left to answer. */
@@ -177,10 +187,7 @@ static inline void fake_serve(void)
         memcpy(&head, packet, sizeof head);
         if (head.type == RANK_STOP) fake_fail(0, ERR_ABORTED, "stopped");
         if (head.type == RANK_DROP) s.n_drops++;
-        if (head.type == RANK_SAVE) {
-            fake_send(0, RANK_RESULT, "{\"requests\":1}", 14);
-            _exit(RANK_EXIT_SAVED);
-        }
+        if (head.type == RANK_SAVE) fake_saved(packet + sizeof head, head.size);
         if (head.type != RANK_ASK) continue;
         memcpy(&ask, packet + sizeof head, sizeof ask);
         if (n != (ssize_t)(sizeof head + sizeof ask) + ask.size) _exit(15);

@@ -184,7 +184,7 @@ static void sock_flush(struct attempt *a)
         free(a->blobs);
         a->blobs = NULL;
     }
-    if (a->save_wanted) sock_send(a, RANK_SAVE, NULL, 0);
+    if (a->save_wanted) sock_send(a, RANK_SAVE, a->save_why, strlen(a->save_why) + 1);
     if (a->stop_wanted) attempt_stop(a);
 }
 
@@ -326,10 +326,12 @@ bool attempt_check(struct attempt *a)
     return a->state != ATTEMPT_OVER && !a->finish_failed;
 }
 
-void attempt_save(struct attempt *a)
+void attempt_save(struct attempt *a, const char *why)
 {
     a->save_wanted = true;
-    outflow_send(&a->out, (struct rank_msg){.type = RANK_SAVE, .rank = RANK_GANG}, NULL, 0);
+    snprintf(a->save_why, sizeof a->save_why, "%s", why);
+    outflow_send(&a->out, (struct rank_msg){.type = RANK_SAVE, .rank = RANK_GANG}, a->save_why,
+                 strlen(a->save_why) + 1);
 }
 
 int attempt_ask(struct attempt *a, enum rank_msg_type type, const void *payload, size_t size)

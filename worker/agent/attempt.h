@@ -45,6 +45,7 @@ struct attempt {
     void *owner;
     struct outflow out; /* pieces of requests on their way to the gang; closed without a socket */
     char *received;     /* owned: the packet that is being handled; NULL without a socket */
+    char save_why[RANK_WHY_SIZE];
     bool save_wanted, stop_wanted, forget_wanted, final_sent;
     int n_answered;          /* answers that wait for their clients and whose last piece has come */
     bool finish_failed;      /* the final record could not be written, for example because the disk
@@ -85,8 +86,8 @@ void attempt_free(struct attempt *a); /* the gang continues to run */
  * soon. */
 bool attempt_check(struct attempt *a);
 /* Send a request to the gang, either now or as soon as the gang is connected. Repeated calls
- * are allowed. */
-void attempt_save(struct attempt *a);
+ * are allowed. `why` is a text for people, shorter than RANK_WHY_SIZE. */
+void attempt_save(struct attempt *a, const char *why);
 void attempt_stop(struct attempt *a);
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 /* Sends ASK or DROP to the gang. Returns -1 if the gang is not connected, or if the gang reads so

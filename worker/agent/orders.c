@@ -170,7 +170,10 @@ static void on_attempt(struct agent *a, const struct msg *m)
         const bool save = m->type == MSG_SAVE;
         log_info(save ? "attempt.save" : "attempt.stop", "job=%lld epoch=%lld why=\"%s\"",
                  (long long)m->job, (long long)m->epoch, m->reason);
-        (save ? attempt_save : attempt_stop)(t);
+        if (save)
+            attempt_save(t, m->reason);
+        else
+            attempt_stop(t);
     }
     if (m->type == MSG_BLOBS) attempt_blobs(t, m->blobs, m->n_blobs);
     if (m->type == MSG_ACK) attempt_ack(t, m);

@@ -107,9 +107,9 @@ int asked_answer(struct asked *a, const struct rank_msg *head, const void *paylo
     return outflow_send(&a->agent, (struct rank_msg){.type = RANK_ANSWER}, payload, head->size);
 }
 
-void asked_tell(struct asked *a, enum rank_msg_type type)
+void asked_tell(struct asked *a, enum rank_msg_type type, const void *payload, size_t size)
 {
-    outflow_send(&a->rank, (struct rank_msg){.type = type}, NULL, 0);
+    outflow_send(&a->rank, (struct rank_msg){.type = type}, payload, size);
 }
 
 void asked_finish(struct asked *a)

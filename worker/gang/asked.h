@@ -38,6 +38,6 @@ int asked_answer(struct asked *a, const struct rank_msg *head, const void *paylo
 /* Waits at most two seconds until the agent has the answers that wait, because the gang ends. */
 void asked_finish(struct asked *a);
 /* Sends SAVE or STOP to rank 0, after all pieces that wait. */
-void asked_tell(struct asked *a, enum rank_msg_type type);
+void asked_tell(struct asked *a, enum rank_msg_type type, const void *payload, size_t size);
 
 #endif

@@ -192,11 +192,12 @@ void gang_stop(struct gang *g, enum gang_end how)
      * message reports that a peer is dead. */
     for (int i = 0; i < g->n_started; i++)
         if (g->proc[i].rank) proc_send(&g->proc[i], RANK_STOP, NULL, 0);
-    asked_tell(&g->asked, RANK_STOP); /* its socket may be full of requests */
+    asked_tell(&g->asked, RANK_STOP, NULL, 0); /* its socket may be full of requests */
     gang_end(g, how, -1, STOP_GRACE_MS);
 }
 
-static void gang_save(struct gang *g)
+/* Passes SAVE on. Rank 0 gets its reason [size]. */
+static void gang_save(struct gang *g, const char *why, size_t size)
 {
     if (g->ending || g->saving) return;
     g->saving = true;
@@ -204,7 +205,7 @@ static void gang_save(struct gang *g)
              (long long)g->start->epoch);
     for (int i = 0; i < g->n_started; i++)
         if (g->proc[i].rank) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
-    asked_tell(&g->asked, RANK_SAVE);
+    asked_tell(&g->asked, RANK_SAVE, why, size <= RANK_WHY_SIZE ? size : 0);
 }
 
 /* Records that a rank has exited after SAVE. When rank 0 has exited, everything is saved, and the
@@ -348,7 +349,7 @@ static void agent_message(void *arg, uint32_t events)
         memcpy(&head, g->packet, sizeof head);
         if (head.abi != RANK_ABI || head.size != (size_t)n - sizeof head) continue;
         if (head.type == RANK_STOP) gang_stop(g, GANG_STOPPED);
-        if (head.type == RANK_SAVE) gang_save(g);
+        if (head.type == RANK_SAVE) gang_save(g, g->packet + sizeof head, head.size);
         if (head.type == RANK_ASK || head.type == RANK_DROP)
             asked_take(&g->asked, &head, g->packet + sizeof head);
         if (head.type == RANK_BLOBS)

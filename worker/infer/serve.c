@@ -161,11 +161,12 @@ static void plan_pass(struct server *s)
 static void refuse_open(struct server *s)
 {
     struct err why = {0};
-    err_set(&why, ERR_ABORTED, "the job was cancelled: ask another job");
+    err_set(&why, ERR_ABORTED, "%s, and its time to drain is over: ask again later",
+            s->door->draining(s->door->arg));
     for (struct serve_request *q = s->asks->first; q; q = q->next) {
         if (q->state == SERVE_AT_WORK) s->asks->dropped |= (uint64_t)1 << q->slot;
         if (q->state == SERVE_ENDED || q->state == SERVE_IGNORED) continue;
-        serve_asks_refuse(q, 503, "cancelled", &why);
+        serve_asks_refuse(q, 503, "draining", &why);
         s->out->n_refused++;
     }
 }
@@ -241,7 +242,6 @@ static int end_slot(struct server *s, int k, struct err *e)
     const int rc = q ? serve_read_answer(&s->reader, q, &slot->request, &slot->answer, e) : 0;
     s->out->n_requests += q && q->status == 200;
     s->out->n_refused += q && q->status != 200;
-    if (s->door && !q) s->asks->dropped &= ~((uint64_t)1 << k); /* dropped in its last pass */
     forget(s, k);
     progress_at(s->progress, (double)++s->n_done);
     return rc;

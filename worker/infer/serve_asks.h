@@ -51,7 +51,8 @@ struct serve_door {
     /* Sends a piece of an answer, with a->size bytes, without waiting. Returns 1 if it was sent, 0
      * if there is no room for it now, and -1 on an error. */
     int (*answer)(void *arg, const struct rank_answer *a, const char *bytes, struct err *e);
-    bool (*draining)(void *arg);  /* tells whether the job should end when it has answered */
+    /* Returns the reason for which the job should end when it has answered, or NULL. */
+    const char *(*draining)(void *arg);
     int64_t (*now_us)(void *arg); /* a clock that does not go back */
     void *arg;
 };

@@ -31,7 +31,7 @@ static int receive(struct link *k, enum rank_msg_type want, void *payload, size_
         k->saving = k->saving || h.type == RANK_SAVE;
         got = recvmsg(k->fd, &m, 0);
     } while ((got < 0 && errno == EINTR) ||
-             (got == sizeof h && h.abi == RANK_ABI && h.type == RANK_SAVE));
+             (got >= (ssize_t)sizeof h && h.abi == RANK_ABI && h.type == RANK_SAVE));
     if (got < 0) return err_errno(e, "read from seqgang");
     if (got == 0) {
         k->stopped = true;
@@ -127,6 +127,15 @@ static ssize_t take_one(struct link *k, struct rank_msg *h)
     return got;
 }
 
+/* Takes SAVE with `size` bytes, of which k->room has the reason if there is one. */
+static void take_save(struct link *k, size_t size)
+{
+    k->saving = true;
+    if (!k->take || !size || size > sizeof k->why) return;
+    memcpy(k->why, k->room, size);
+    k->why[size - 1] = 0;
+}
+
 bool link_stopped(struct link *k)
 {
     while (!k->stopped) {
@@ -138,8 +147,9 @@ bool link_stopped(struct link *k)
          * received. Without k->take, messages other than STOP and SAVE are ignored, because they
          * have no meaning at this time. */
         if (got <= 0 || (alone && h.type == RANK_STOP)) k->stopped = true;
-        if (alone && h.type == RANK_SAVE) k->saving = true;
-        if (k->take && got > (ssize_t)sizeof h && (size_t)got == sizeof h + h.size)
+        if (got >= (ssize_t)sizeof h && h.type == RANK_SAVE)
+            take_save(k, (size_t)got - sizeof h);
+        else if (k->take && got > (ssize_t)sizeof h && (size_t)got == sizeof h + h.size)
             k->take(k->take_arg, &h, k->room);
     }
     return true;

@@ -15,9 +15,10 @@
 
 struct link {
     int fd;
-    int rank;     /* index of this rank; -1 until ARGS has been received */
-    bool stopped; /* set when STOP was received or the socket was closed */
-    bool saving;  /* set when SAVE was received */
+    int rank;                /* index of this rank; -1 until ARGS has been received */
+    bool stopped;            /* set when STOP was received or the socket was closed */
+    bool saving;             /* set when SAVE was received */
+    char why[RANK_WHY_SIZE]; /* the reason of SAVE; "" if rank 0 of a serve job got none yet */
     /* Set when this rank has saved because SAVE asked for it. The rank then exits with
      * RANK_EXIT_SAVED. */
     bool saved;

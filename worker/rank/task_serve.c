@@ -49,9 +49,11 @@ static int answer(void *run, const struct rank_answer *a, const char *bytes, str
     return link_send_answer(((struct run *)run)->link, a, bytes, e);
 }
 
-static bool draining(void *run)
+static const char *draining(void *run)
 {
-    return link_saving(((struct run *)run)->link);
+    struct link *k = ((struct run *)run)->link;
+    if (!link_saving(k)) return NULL;
+    return *k->why ? k->why : "the job ends";
 }
 
 static int64_t now_us(void *run)
