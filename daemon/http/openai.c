@@ -127,7 +127,7 @@ static void on_piece(void *arg, const struct msg *m, bool first)
 }
 
 static const char lost_text[] =
-    "the job lost this request, because a process or a node of it ended: ask again";
+    "the job lost this request, because a process or a node of it ended or stands still: ask again";
 
 /* Ends an answer that has begun. A client that reads events gets the error as an event. */
 static void cut(struct openai_request *q)

@@ -12,6 +12,7 @@
 #include "api/core/gang_start.h"
 #include "api/core/process.h"
 #include "api/core/spool.h"
+#include "worker/gang/asked.h"
 #include "worker/gang/gang.h"
 #include "worker/gang/proc.h"
 #include "tests/lib/fake_rank.h"
@@ -381,6 +382,159 @@ static void test_save(void)
 }
 
 /* Checks that the exit status for a saved state is a failure if SAVE was not sent. */
+/* ---- requests of a job that serves ----------------------------------------------------------- */
+
+static void ask(int fd, uint64_t id, const char *body, size_t size)
+{
+    static struct {
+        struct rank_ask head;
+        char body[RANK_PIECE_SIZE];
+    } a;
+    a.head = (struct rank_ask){.id = id, .flags = RANK_ASK_LAST, .size = (int32_t)size};
+    memcpy(a.body, body, size);
+    agent_send(fd, RANK_ASK, &a, sizeof a.head + size);
+}
+
+/* Starts a gang whose rank 0 serves. */
+static int serve_begin(int n_ranks, pid_t *pid)
+{
+    dir_make();
+    start_fill(n_ranks);
+    start.spec.kind = JOB_SERVE;
+    start_write();
+    *pid = gang_fork("serve");
+    const int fd = agent_connect();
+    wait_records(fd, RANK_BLOB, n_ranks);
+    send_blobs(fd, n_ranks);
+    wait_records(fd, RANK_READY, n_ranks);
+    return fd;
+}
+
+/* Waits until rank 0 is stopped. Returns its pid. */
+static pid_t wait_stopped(void)
+{
+    char path[FILE_PATH_SIZE + 16];
+    struct process_stat stat = {0};
+    int rank = -1, pid = 0;
+    snprintf(path, sizeof path, "%s/pids", dir);
+    FILE *f = fopen(path, "r");
+    while (f && rank && fscanf(f, "%d %d %*d", &rank, &pid) == 2) {
+    }
+    if (f) fclose(f);
+    while (stat.state != 'T' && process_stat(pid, &stat) == 0) usleep(1000);
+    CHECK(!rank && stat.state == 'T');
+    return pid;
+}
+
+/* Checks a STOP that comes while the socket of rank 0 is full of requests: it gets the STOP after
+ * them. */
+static void test_queued_stop(void)
+{
+    static char body[RANK_PIECE_SIZE];
+    pid_t pid;
+    const int fd = serve_begin(2, &pid);
+    memset(body, 'x', sizeof body);
+    memcpy(body, "hold", 4);
+    ask(fd, 1, "pause", 5);
+    for (uint64_t id = 2; id < 40; id++) ask(fd, id, body, sizeof body);
+    const pid_t rank = wait_stopped();
+    agent_send(fd, RANK_STOP, NULL, 0);
+    wait_records(fd, RANK_FAIL, 1); /* rank 1 has its STOP */
+    kill(rank, SIGCONT);
+    CHECK(gang_wait(pid) == 0);
+    close(fd);
+    const struct seen v = spool_read();
+    CHECK(v.n[RANK_FAIL] == 2 && v.fail.code == ERR_ABORTED && v.end == GANG_STOPPED);
+    dir_remove();
+}
+
+/* Checks that the agent gets the answers that rank 0 has sent before its end, although they are
+ * more than the socket has room for. */
+static void test_last_answers(void)
+{
+    enum { N = 40 };
+    static char body[RANK_PIECE_SIZE],
+        packet[sizeof(struct rank_msg) + sizeof(struct rank_answer) + RANK_PIECE_SIZE];
+    struct seen v;
+    pid_t pid;
+    int n_answers = 0;
+    const int fd = serve_begin(1, &pid);
+    memset(body, 'x', sizeof body);
+    for (uint64_t id = 0; id < N; id++) ask(fd, id, body, sizeof body);
+    agent_send(fd, RANK_SAVE, "why", 4);
+    do v = spool_read();
+    while (!v.n[RANK_EXIT]);
+    for (ssize_t n; (n = recv(fd, packet, sizeof packet, 0)) > 0;) n_answers += n == sizeof packet;
+    CHECK_MSG(n_answers == N, "%d answers", n_answers);
+    CHECK(gang_wait(pid) == 0);
+    close(fd);
+    CHECK(spool_read().end == GANG_SAVED);
+    dir_remove();
+}
+
+/* The ends of the sockets of a struct asked that the test reads. */
+struct ends {
+    struct asked a;
+    int rank[2], agent[2];
+};
+
+static void take(struct ends *t, uint64_t id)
+{
+    const struct rank_ask ask = {.id = id, .flags = RANK_ASK_LAST};
+    const struct rank_msg head = {.type = RANK_ASK, .size = sizeof ask};
+    asked_take(&t->a, &head, &ask);
+}
+
+/* Checks the next packet to rank 0, and that it is of this request. */
+static void rank_gets(const struct ends *t, enum rank_msg_type type, uint64_t id)
+{
+    struct {
+        struct rank_msg head;
+        struct rank_ask ask; /* a DROP has its id alone */
+    } got = {0};
+    CHECK(recv(t->rank[1], &got, sizeof got, MSG_DONTWAIT) > 0);
+    CHECK(got.head.type == (uint32_t)type && got.ask.id == id);
+}
+
+static void agent_gets_lost(const struct ends *t, uint64_t id)
+{
+    struct {
+        struct rank_msg head;
+        struct rank_answer answer;
+    } got;
+    CHECK(recv(t->agent[1], &got, sizeof got, MSG_DONTWAIT) == sizeof got);
+    CHECK(got.head.type == RANK_ANSWER && got.answer.id == id && got.answer.status == 503);
+    CHECK(got.answer.flags == RANK_ANSWER_LAST && !got.answer.size);
+}
+
+/* Checks that open requests are lost while the ranks stand still, and further ones, too. */
+static void test_standing(void)
+{
+    struct err e;
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct ends t;
+    char rest;
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, t.rank));
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, t.agent));
+    asked_init(&t.a);
+    CHECK(!asked_rank(&t.a, l, t.rank[0]) && !asked_agent(&t.a, l, t.agent[0]));
+    take(&t, 1);
+    rank_gets(&t, RANK_ASK, 1);
+    asked_stand(&t.a, true);
+    agent_gets_lost(&t, 1);
+    rank_gets(&t, RANK_DROP, 1);
+    take(&t, 2);
+    agent_gets_lost(&t, 2);
+    rank_gets(&t, RANK_DROP, 2);
+    asked_stand(&t.a, false);
+    take(&t, 3);
+    rank_gets(&t, RANK_ASK, 3);
+    CHECK(t.a.n == 1 && recv(t.agent[1], &rest, 1, MSG_DONTWAIT) < 0);
+    asked_fini(&t.a);
+    loop_destroy(l);
+    for (int i = 0; i < 2; i++) close(t.rank[i]), close(t.agent[i]);
+}
+
 static void test_saved_unasked(void)
 {
     struct seen v = whole_life("exit3", 1);
@@ -614,6 +768,9 @@ int main(int argc, char **argv)
     RUN(test_hang_of_part);
     RUN(test_stop);
     RUN(test_save);
+    RUN(test_queued_stop);
+    RUN(test_last_answers);
+    RUN(test_standing);
     RUN(test_saved_unasked);
     RUN(test_last_words);
     RUN(test_early_exit);

@@ -9,6 +9,7 @@ void asked_init(struct asked *a)
 {
     a->rank = a->agent = OUTFLOW_NONE;
     a->n = 0;
+    a->still = false;
 }
 
 void asked_fini(struct asked *a)
@@ -93,7 +94,7 @@ void asked_take(struct asked *a, const struct rank_msg *head, const void *payloa
     memcpy(&ask, payload, sizeof ask);
     if (ask.size < 0 || ask.size > RANK_PIECE_SIZE || head->size != sizeof ask + (size_t)ask.size)
         return;
-    if (!add(a, ask.id) ||
+    if (a->still || !add(a, ask.id) ||
         outflow_send(&a->rank, (struct rank_msg){.type = RANK_ASK}, payload, head->size))
         lose(a, ask.id);
 }
@@ -110,6 +111,12 @@ int asked_answer(struct asked *a, const struct rank_msg *head, const void *paylo
 void asked_tell(struct asked *a, enum rank_msg_type type, const void *payload, size_t size)
 {
     outflow_send(&a->rank, (struct rank_msg){.type = type}, payload, size);
+}
+
+void asked_stand(struct asked *a, bool still)
+{
+    a->still = still;
+    while (still && a->n) lose(a, a->id[a->n - 1]);
 }
 
 void asked_finish(struct asked *a)

@@ -14,6 +14,7 @@ struct asked {
     struct outflow rank, agent; /* closed while there is no rank 0 here, or no agent */
     uint64_t id[RANK_ASKS];     /* the open requests */
     int n;
+    bool still; /* the ranks stand still */
 };
 
 void asked_init(struct asked *a);
@@ -39,5 +40,8 @@ int asked_answer(struct asked *a, const struct rank_msg *head, const void *paylo
 void asked_finish(struct asked *a);
 /* Sends SAVE or STOP to rank 0, after all pieces that wait. */
 void asked_tell(struct asked *a, enum rank_msg_type type, const void *payload, size_t size);
+/* Notes whether the ranks stand still. While they do, open and new requests are answered with 503,
+ * and rank 0 is told to drop them. */
+void asked_stand(struct asked *a, bool still);
 
 #endif

@@ -48,6 +48,9 @@ enum {
     ABORT_GRACE_MS = 2000, /* time for which other ranks can still report after a rank has
                             * failed */
     WATCH_MS = 1000,
+    /* time without progress after which requests to a serve job are lost; an idle ring makes
+     * progress every 5 s, and clients must get an answer within 10 s */
+    STAND_MS = 7000,
     HANG_GRACE_MS = 5000, /* time for which the gang waits for a decision of seqd after a hang;
                            * it waits only if other nodes also have ranks */
     STEP_TIMEOUT_MIN_MS = 30000,
@@ -465,6 +468,7 @@ static void watch_run(void *arg)
         return;
     watch_sample(g, s);
     watch_tick(&g->watch, s, g->n_started, dt_ms);
+    asked_stand(&g->asked, g->watch.quiet_ms >= STAND_MS);
     if (g->watch.quiet_ms < watch_limit_ms(g)) return;
     watch_hang(g, s);
 }
