@@ -211,13 +211,8 @@ static void add_name(struct table *t, const char *name)
 /* Adds why a job waits or has failed, or the result of a job that has succeeded. */
 static void add_why(struct table *t, const struct jv *job, bool wide)
 {
-    char why[1024], gone[128], cut[1024];
-    if (away(job, gone, sizeof gone))
-        snprintf(why, sizeof why, "away: %s", gone);
-    else if (!strcmp(jv_str(job, "state", ""), "succeeded"))
-        result_line(job, why, sizeof why);
-    else
-        snprintf(why, sizeof why, "%s", jv_str(job, "error.text", jv_str(job, "reason.text", "")));
+    char why[1024], cut[1024];
+    result_why(job, why, sizeof why);
     size_t n = wide ? strlen(why) : text_cut(why, WHY_COLUMNS);
     snprintf(cut, sizeof cut, "%.*s%s", (int)n, why, why[n] ? "..." : "");
     text_table_add(t, wide ? why : cut);
@@ -369,7 +364,7 @@ static void print_job(const struct cli *c, const struct jv *job)
     line("result", result_line(job, result, sizeof result));
     line("away", away(job, gone, sizeof gone));
     line("reason", reason);
-    line("error", jv_str(job, "error.text", NULL));
+    line(result_error(job) ? "error" : "last error", jv_str(job, "error.text", NULL));
     line("field", jv_str(job, "error.field", NULL));
     line("created", jv_str(job, "created_at", NULL));
     if (jv_get(job, "started_at"))
@@ -448,7 +443,7 @@ static int explain_run(struct cli *c)
     if (!rc && !api_print(c, job)) {
         const char *why = jv_str(job, "reason.text", NULL);
         const char *code = jv_str(job, "reason.code", jv_str(job, "error.code", NULL));
-        if (!why) why = jv_str(job, "error.text", NULL);
+        if (!why) why = result_error(job);
         printf("job %lld is %s", (long long)id, job_state_text(c, job, state, sizeof state));
         if (why) printf(": %s", text_safe(clean, sizeof clean, why));
         if (why && code) printf(" (%s)", text_safe(clean, sizeof clean, code));

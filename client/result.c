@@ -88,16 +88,46 @@ static void of_merge(const struct jv *job, char *out, size_t size)
              text_count(added, jv_num(job, "result.adapter_parameters", 0)));
 }
 
+static void of_serve(const struct jv *job, char *out, size_t size)
+{
+    char tokens[TEXT_SHORT];
+    const long long refused = (long long)jv_int(job, "result.refused", 0);
+    add(out, size, "%lld answers, %s tokens", (long long)jv_int(job, "result.requests", 0),
+        text_count(tokens, jv_num(job, "result.n_tokens", 0)));
+    if (refused > 0) add(out, size, ", %lld refused", refused);
+}
+
 char *result_line(const struct jv *job, char *out, size_t size)
 {
     static const struct {
         const char *kind;
         void (*write)(const struct jv *, char *, size_t);
     } kinds[] = {{"train", of_train}, {"score", of_score},   {"generate", of_generate},
-                 {"embed", of_embed}, {"verify", of_verify}, {"merge", of_merge}};
+                 {"embed", of_embed}, {"verify", of_verify}, {"merge", of_merge},
+                 {"serve", of_serve}};
     *out = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (jv_is_object(jv_get(job, "result")) && !strcmp(jv_str(job, "kind", ""), kinds[i].kind))
             kinds[i].write(job, out, size);
+    return out;
+}
+
+const char *result_error(const struct jv *job)
+{
+    const char *state = jv_str(job, "state", "");
+    const bool again = !strcmp(state, "starting") || !strcmp(state, "running");
+    return again ? NULL : jv_str(job, "error.text", NULL);
+}
+
+char *result_why(const struct jv *job, char *out, size_t size)
+{
+    const char *node = jv_str(job, "away.node", NULL), *error = result_error(job);
+    *out = 0;
+    if (node)
+        add(out, size, "away: node %s, since %s", node, jv_str(job, "away.since", "?"));
+    else if (!strcmp(jv_str(job, "state", ""), "succeeded"))
+        result_line(job, out, size);
+    else
+        add(out, size, "%s", error ? error : jv_str(job, "reason.text", ""));
     return out;
 }

@@ -9,5 +9,11 @@
  * of vectors, or the verdict. Writes "" if the job has no result. Returns out. If a text is long,
  * only its beginning is written. */
 char *result_line(const struct jv *job, char *out, size_t size);
+/* Returns the text of the job's error. Returns NULL if there is none, or if a newer attempt has
+ * begun. */
+const char *result_error(const struct jv *job);
+/* Writes why a job waits or has failed, or the result of a job that has succeeded. Writes "" for a
+ * job that runs and waits for nothing. Returns out. */
+char *result_why(const struct jv *job, char *out, size_t size);
 
 #endif

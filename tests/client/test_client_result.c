@@ -42,6 +42,10 @@ static void test_lines(void)
          "loss 1.2500, ended early at step 60"},
         {"{\"kind\":\"merge\",\"result\":{\"parameters\":12000,\"adapter_parameters\":96}}",
          "12,000 parameters, with 96 of an adapter merged into them"},
+        {"{\"kind\":\"serve\",\"result\":{\"requests\":120,\"refused\":0,\"n_tokens\":45100}}",
+         "120 answers, 45,100 tokens"},
+        {"{\"kind\":\"serve\",\"result\":{\"requests\":1,\"refused\":2,\"n_tokens\":8}}",
+         "1 answers, 8 tokens, 2 refused"},
         {"{\"kind\":\"train\",\"result\":null}", ""},
         {"{\"kind\":\"other\",\"result\":{}}", ""}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
@@ -53,6 +57,30 @@ static void test_lines(void)
             CHECK_MSG(line[0] == 'a' && !strpbrk(line, "\n\x1b") && strchr(line, 'b'), "%s", line);
         else
             CHECK_STR(line, v[i][1]);
+        jv_free(job);
+    }
+}
+
+/* Checks that the error of an earlier attempt is not the reason of a job that runs again. */
+static void test_why(void)
+{
+#define FAILED "\"error\":{\"text\":\"rank 1 died\"}"
+    static const char *const v[][2] = {
+        {"{\"state\":\"failed\"," FAILED "}", "rank 1 died"},
+        {"{\"state\":\"queued\"," FAILED ",\"reason\":{\"text\":\"backoff\"}}", "rank 1 died"},
+        {"{\"state\":\"stopping\"," FAILED "}", "rank 1 died"},
+        {"{\"state\":\"starting\"," FAILED "}", ""},
+        {"{\"state\":\"running\"," FAILED "}", ""},
+        {"{\"state\":\"running\"," FAILED ",\"reason\":{\"text\":\"no space\"}}", "no space"},
+        {"{\"state\":\"running\"," FAILED ",\"away\":{\"node\":\"n1\",\"since\":\"now\"}}",
+         "away: node n1, since now"},
+        {"{\"state\":\"queued\",\"reason\":{\"text\":\"no slots\"}}", "no slots"},
+        {"{\"state\":\"succeeded\",\"kind\":\"embed\",\"result\":{\"documents\":1}}",
+         "1 vectors of 0 numbers"}};
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        char line[96];
+        struct jv *job = jv_parse(v[i][0], strlen(v[i][0]), NULL);
+        CHECK_STR(result_why(job, line, sizeof line), v[i][1]);
         jv_free(job);
     }
 }
@@ -75,6 +103,7 @@ static void test_long(void)
 int main(void)
 {
     RUN(test_lines);
+    RUN(test_why);
     RUN(test_long);
     return test_done("client_result");
 }
