@@ -362,6 +362,7 @@ static void print_job(const struct cli *c, const struct jv *job)
         printf("  %s", text_safe(text, sizeof text, jv_str(job, "phase", "")));
     putchar('\n');
     line("result", result_line(job, result, sizeof result));
+    line("serving", result_serving(job, result, sizeof result));
     line("away", away(job, gone, sizeof gone));
     line("reason", reason);
     line(result_error(job) ? "error" : "last error", jv_str(job, "error.text", NULL));
@@ -461,7 +462,7 @@ const struct verb verb_ls = {
     .options = OPT_STATE | OPT_LIMIT | OPT_NAME | OPT_LABEL | OPT_OWNER,
     .help =
         "Lists jobs: one's own, or everyone's for an operator. WHY says why a job waits or has\n"
-        "failed; of one that has succeeded it has the result.\n\n"
+        "failed; of one that has succeeded it has the result, of one that serves its numbers.\n\n"
         "  --owner USER      only that user's, for an operator\n"
         "  --state S[,S]     only these: queued starting running stopping suspended succeeded\n"
         "                    failed cancelled\n"

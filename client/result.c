@@ -119,6 +119,23 @@ const char *result_error(const struct jv *job)
     return again ? NULL : jv_str(job, "error.text", NULL);
 }
 
+char *result_serving(const struct jv *job, char *out, size_t size)
+{
+    char rate[TEXT_SHORT];
+    const double tokens_s = jv_num(job, "serving.tokens_s", 0);
+    const double first_s = jv_num(job, "serving.waits.first_token.p50_s", NAN);
+    const double token_s = jv_num(job, "serving.waits.token.p50_s", NAN);
+    *out = 0;
+    if (strcmp(jv_str(job, "state", ""), "running") || !jv_is_object(jv_get(job, "serving")))
+        return out;
+    add(out, size, "%lld open, %lld answered", (long long)jv_int(job, "serving.open", 0),
+        (long long)jv_int(job, "serving.requests", 0));
+    if (tokens_s > 0) add(out, size, ", %s tokens/s", text_count(rate, tokens_s));
+    if (isfinite(first_s)) add(out, size, ", first token %.3g s", first_s);
+    if (isfinite(token_s)) add(out, size, ", each %.3g ms", token_s * 1000);
+    return out;
+}
+
 char *result_why(const struct jv *job, char *out, size_t size)
 {
     const char *node = jv_str(job, "away.node", NULL), *error = result_error(job);
@@ -129,5 +146,6 @@ char *result_why(const struct jv *job, char *out, size_t size)
         result_line(job, out, size);
     else
         add(out, size, "%s", error ? error : jv_str(job, "reason.text", ""));
+    if (!*out) result_serving(job, out, size);
     return out;
 }

@@ -39,7 +39,7 @@ static const struct option_entry rows[] = {
      "REST on a Unix socket, which tells seqd who asks (default DIR/seqd.sock)."},
     {"metrics-listen", OPTION_TEXT, OPTION_RESTART, "HOST:PORT", NULL, 0, 0, AT(metrics_listen), NULL,
      "GET /metrics, and nothing else, for a monitoring system: plain HTTP, without a token. It names "
-     "nodes, and neither jobs nor users."},
+     "nodes, jobs that serve by their ids, and no users."},
     {"tls-cert", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(tls_cert), NULL,
      "PEM: the certificate of REST with its chain; REST is https then. This file and --tls-key's are "
      "read again when they change, and at SIGHUP."},

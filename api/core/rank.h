@@ -14,6 +14,8 @@
  *   rank -> gang   READY                                            the ring is open
  *   rank -> gang   STEP   struct rank_step                          rank 0, each optimizer step
  *   rank -> gang   PROGRESS struct rank_progress                    rank 0, at most once a second
+ *   rank -> gang   SERVING struct rank_serving                      rank 0 of a job that serves, at
+ *                                                                   most once a second
  *   rank -> gang   EVENT  struct rank_event + JSON text             checkpoints, artifacts, notes
  *   rank -> gang   RESULT JSON text (at most RANK_RESULT_SIZE)      rank 0, once, before exit 0
  *   rank -> gang   FAIL   struct rank_fail                          then the rank exits 1
@@ -91,7 +93,8 @@ enum rank_msg_type {
     RANK_SAVE,
     RANK_ASK,
     RANK_ANSWER,
-    RANK_DROP
+    RANK_DROP,
+    RANK_SERVING
 };
 
 struct rank_msg {
@@ -210,6 +213,22 @@ struct rank_progress {
     double from;        /* units that earlier attempts had done */
     int64_t tokens;     /* generate: tokens that this attempt generated; 0 for other kinds */
     int64_t elapsed_us; /* time since this attempt began its first unit */
+};
+
+/* The work of a job that serves. Rank 0 sends it while the numbers change, and once more when they
+ * have not changed. No decision depends on it. A later version may add members at the end. */
+struct rank_serving {
+    /* ---- sums over this attempt ---- */
+    int64_t requests, refused, dropped; /* answered with 200, with an error, not at all */
+    int64_t prompt_tokens;              /* tokens of prompts, without kept ones */
+    int64_t tokens;                     /* generated tokens, also of requests at work */
+    int64_t kept_tokens;                /* tokens of prompts whose pages were kept */
+    int64_t passes, rows;               /* passes that compute next tokens, and their rows */
+    int64_t pass_us;                    /* duration of these passes */
+    int64_t elapsed_us;                 /* time since this attempt began to serve */
+    /* ---- now ---- */
+    int64_t at_work, queued;   /* requests that passes compute, and that wait for a slot */
+    int64_t pages, pages_used; /* pages of the cache on this rank; 0 if it has none */
 };
 
 struct rank_event {

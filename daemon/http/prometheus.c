@@ -1,50 +1,15 @@
 /* prometheus.c: GET /metrics, which shows numbers of this seqd in Prometheus' text format. They
- * are read from the state of the loop thread, without a lock or a query. No label names a job or a
- * user, because the number of jobs and users is not limited. */
-#include <stdarg.h>
-#include <stdio.h>
+ * are read from the state of the loop thread, without a lock or a query. No label names a user, and
+ * none names a job but those of jobs that serve (prometheus_serve.c), because the number of jobs
+ * and users is not limited. */
 #include <stdlib.h>
-#include <string.h>
 #include "api/core/job_state.h"
 #include "api/core/version.h"
+#include "daemon/http/prometheus_serve.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/state/cluster.h"
 #include "daemon/state/gpus.h"
-
-/* Enough for 30 families and their help, with at most 8 samples of 60 bytes each, and for four
- * samples of each node. */
-#define TEXT_SIZE (16384 + NODE_MAX * 4 * (64 + NODE_NAME))
-
-struct exposition {
-    char text[TEXT_SIZE];
-    size_t n;
-};
-
-static void add(struct exposition *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-static void add(struct exposition *x, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const int n = vsnprintf(x->text + x->n, sizeof x->text - x->n, fmt, ap);
-    va_end(ap);
-    /* never happens: the size of the text is limited */
-    if (n < 0 || x->n + (size_t)n >= sizeof x->text) abort();
-    x->n += (size_t)n;
-}
-
-static void family(struct exposition *x, const char *name, const char *type, const char *help)
-{
-    add(x, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
-static void one(struct exposition *x, const char *name, const char *type, double value,
-                const char *help)
-{
-    family(x, name, type, help);
-    add(x, "%s %.17g\n", name, value);
-}
 
 struct live_counts {
     int64_t state[JOB_STATE_N], gpus;
@@ -60,11 +25,11 @@ static void tally_job(void *arg, struct job *j)
 
 static void add_jobs(struct exposition *x, const struct live_counts *t)
 {
-    family(x, "seqd_jobs", "gauge", "Live jobs by state.");
+    exposition_family(x, "seqd_jobs", "gauge", "Live jobs by state.");
     for (int s = 0; s < JOB_STATE_N; s++)
         if (!job_final((enum job_state)s))
-            add(x, "seqd_jobs{state=\"%s\"} %lld\n", job_state_name((enum job_state)s),
-                (long long)t->state[s]);
+            exposition_add(x, "seqd_jobs{state=\"%s\"} %lld\n", job_state_name((enum job_state)s),
+                           (long long)t->state[s]);
 }
 
 static void add_nodes(struct exposition *x, const struct cluster *k, int64_t now_ms,
@@ -86,18 +51,19 @@ static void add_nodes(struct exposition *x, const struct cluster *k, int64_t now
         gpus += n->n_gpus;
         reserved += cluster_reserved(k, n->name);
     }
-    family(x, "seqd_nodes", "gauge", "Nodes by state.");
-    add(x, "seqd_nodes{state=\"up\"} %lld\nseqd_nodes{state=\"down\"} %lld\n", (long long)up,
-        (long long)down);
-    add(x, "seqd_nodes{state=\"quarantined\"} %lld\n", (long long)shut);
-    one(x, "seqd_nodes_cordoned", "gauge", (double)cordoned,
-        "Nodes that are cordoned, drained or about to end, up or down.");
-    one(x, "seqd_slots", "gauge", (double)slots, "Slots of nodes that are up.");
-    one(x, "seqd_slots_allocated", "gauge", (double)reserved, "Slots of those that jobs hold.");
-    one(x, "seqd_gpus", "gauge", (double)gpus, "GPUs of nodes that are up.");
-    one(x, "seqd_gpus_allocated", "gauge", (double)t->gpus, "GPUs that jobs hold.");
-    one(x, "seqd_node_messages_dropped", "gauge", (double)dropped,
-        "Messages of the known nodes that were not their own to send.");
+    exposition_family(x, "seqd_nodes", "gauge", "Nodes by state.");
+    exposition_add(x, "seqd_nodes{state=\"up\"} %lld\nseqd_nodes{state=\"down\"} %lld\n",
+                   (long long)up, (long long)down);
+    exposition_add(x, "seqd_nodes{state=\"quarantined\"} %lld\n", (long long)shut);
+    exposition_one(x, "seqd_nodes_cordoned", "gauge", (double)cordoned,
+                   "Nodes that are cordoned, drained or about to end, up or down.");
+    exposition_one(x, "seqd_slots", "gauge", (double)slots, "Slots of nodes that are up.");
+    exposition_one(x, "seqd_slots_allocated", "gauge", (double)reserved,
+                   "Slots of those that jobs hold.");
+    exposition_one(x, "seqd_gpus", "gauge", (double)gpus, "GPUs of nodes that are up.");
+    exposition_one(x, "seqd_gpus_allocated", "gauge", (double)t->gpus, "GPUs that jobs hold.");
+    exposition_one(x, "seqd_node_messages_dropped", "gauge", (double)dropped,
+                   "Messages of the known nodes that were not their own to send.");
 }
 
 static int64_t disk_member(const struct disk_use *d, int which)
@@ -116,11 +82,11 @@ static void add_disks(struct exposition *x, const struct nodes *t)
                 {"seqd_node_jobs_bytes", "Checkpoints and artifacts of jobs on a node."},
                 {"seqd_node_prepared_bytes", "Prepared data on a node."}};
     for (int k = 0; k < 4; k++) {
-        family(x, rows[k].name, "gauge", rows[k].help);
+        exposition_family(x, rows[k].name, "gauge", rows[k].help);
         for (int i = 0; i < t->n; i++)
             if (t->node[i].up && t->node[i].disk.size)
-                add(x, "%s{node=\"%s\"} %lld\n", rows[k].name, t->node[i].name,
-                    (long long)disk_member(&t->node[i].disk, k));
+                exposition_add(x, "%s{node=\"%s\"} %lld\n", rows[k].name, t->node[i].name,
+                               (long long)disk_member(&t->node[i].disk, k));
     }
 }
 
@@ -128,34 +94,39 @@ static void add_store(struct exposition *x, struct control *c)
 {
     struct store_health h;
     store_health(control_store(c), &h);
-    one(x, "seqd_commits_waiting", "gauge", h.n_waiting, "Requests that wait for their commit.");
-    one(x, "seqd_commit_seconds", "gauge", h.commit_ms < 0 ? 0 : (double)h.commit_ms / 1000,
-        "What the last commit took.");
-    one(x, "seqd_commit_stuck_seconds", "gauge", (double)h.stuck_ms / 1000,
-        "Since the last commit, while requests wait.");
-    one(x, "seqd_wal_bytes", "gauge", (double)h.wal_size, "Bytes of the log without a checkpoint.");
-    one(x, "seqd_disk_full", "gauge", h.full, "1: the disk of the state directory is full.");
+    exposition_one(x, "seqd_commits_waiting", "gauge", h.n_waiting,
+                   "Requests that wait for their commit.");
+    exposition_one(x, "seqd_commit_seconds", "gauge",
+                   h.commit_ms < 0 ? 0 : (double)h.commit_ms / 1000, "What the last commit took.");
+    exposition_one(x, "seqd_commit_stuck_seconds", "gauge", (double)h.stuck_ms / 1000,
+                   "Since the last commit, while requests wait.");
+    exposition_one(x, "seqd_wal_bytes", "gauge", (double)h.wal_size,
+                   "Bytes of the log without a checkpoint.");
+    exposition_one(x, "seqd_disk_full", "gauge", h.full,
+                   "1: the disk of the state directory is full.");
 }
 
 void route_prometheus(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     const struct cluster *k = control_cluster(R->control);
-    struct exposition *x = calloc(1, sizeof *x);
+    struct exposition text = {0}, *const x = &text;
     struct live_counts t = {0};
-    if (!x) abort();
     jobs_each((struct jobs *)&k->jobs, tally_job, &t);
-    family(x, "seqd_build_info", "gauge", "1, with the version and the revision.");
-    add(x, "seqd_build_info{version=\"%s\",revision=\"%.64s\"} 1\n", SEQD_VERSION,
-        version_revision());
+    exposition_family(x, "seqd_build_info", "gauge", "1, with the version and the revision.");
+    exposition_add(x, "seqd_build_info{version=\"%s\",revision=\"%.64s\"} 1\n", SEQD_VERSION,
+                   version_revision());
     add_jobs(x, &t);
     add_nodes(x, k, control_now_ms(R->control), &t);
     add_disks(x, &k->nodes);
-    one(x, "seqd_scheduler_cycles_total", "counter", (double)control_passes(R->control),
-        "Scheduling passes.");
-    one(x, "seqd_loop_busy_seconds_total", "counter", (double)control_busy_ms(R->control) / 1000,
-        "Time that the loop has not waited.");
-    one(x, "seqd_http_requests_total", "counter", (double)http_id(r), "Requests that were read.");
+    exposition_one(x, "seqd_scheduler_cycles_total", "counter", (double)control_passes(R->control),
+                   "Scheduling passes.");
+    exposition_one(x, "seqd_loop_busy_seconds_total", "counter",
+                   (double)control_busy_ms(R->control) / 1000,
+                   "Time that the loop has not waited.");
+    exposition_one(x, "seqd_http_requests_total", "counter", (double)http_id(r),
+                   "Requests that were read.");
     add_store(x, R->control);
+    prometheus_serve(x, &k->jobs);
     http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", x->text, x->n);
-    free(x);
+    free(x->text);
 }

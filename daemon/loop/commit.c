@@ -10,6 +10,7 @@
 #include "api/core/log.h"
 #include "api/core/mutant.h"
 #include "daemon/state/attempt.h"
+#include "daemon/state/serve_counts.h"
 
 /* The calls that are due when a request is on disk. */
 struct commit {
@@ -172,6 +173,7 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     if (ev->type == EV_ASSIGN) {
         j->attempt = attempt_create(j, now_ms);
         j->progress = (struct rank_progress){0};
+        serve_counts_attempt(j->serving);
     }
     attempt_note_serving(j, now_ms);
     if (ev->type == EV_READY) {

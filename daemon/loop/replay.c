@@ -12,6 +12,7 @@
 #include "daemon/spec/json.h"
 #include "daemon/state/attempt.h"
 #include "daemon/state/doc.h"
+#include "daemon/state/serve_counts.h"
 #include "worker/plan/check.h"
 
 /* No spool can have more than MAX_MARK records, so a larger mark is invalid. */
@@ -57,7 +58,7 @@ static char *copy_json(const char *text)
 }
 
 static int load_job(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
-                    bool has_doc, struct err *e)
+                    bool has_doc, const char *serving, struct err *e)
 {
     struct replaying *r = arg;
     struct commits *all = r->all;
@@ -79,6 +80,7 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
         if (more && !(j->stored = strdup(spec))) abort();
         free(more);
     }
+    if (serving && j->serving) serve_counts_read(j->serving, serving);
     j->rewrite = !has_doc;
     jobs_add(&r->cluster->jobs, j);
     return 0;

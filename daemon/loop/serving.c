@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/choices.h"
+#include "api/core/clock.h"
 #include "api/core/job.h"
 #include "daemon/state/attempt.h"
+#include "daemon/state/serve_counts.h"
 
 enum {
     QUEUE_SIZE = 1 << 20, /* bytes in a node's session beyond which no piece is sent */
@@ -29,6 +31,7 @@ struct served {
     bool begun;    /* a piece of the answer has come */
     bool failed;   /* the answer is an error */
     bool lost;     /* `lost` must be called */
+    struct serve_watch watch;
     const struct served_calls *calls;
     void *arg;
 };
@@ -64,6 +67,15 @@ void servings_destroy(struct servings *s)
     }
     loop_timer_destroy(s->pump);
     free(s);
+}
+
+/* Returns the counts of the request's job, which are stored within a second. Returns NULL if the
+ * job has ended. */
+static struct serve_counts *counts_of(const struct served *r)
+{
+    struct job *j = jobs_find(&r->all->cluster->jobs, r->job);
+    if (j && j->attempt) j->attempt->has_progress = true;
+    return j ? j->serving : NULL;
 }
 
 static void remove_request(struct served *r)
@@ -126,6 +138,7 @@ static void pump(void *arg)
         waits = waits || !r->whole;
         if (!r->lost) continue;
         if (r->at) tell(r, MSG_DROP, 0);
+        serve_counts_lost(counts_of(r));
         r->calls->lost(r->arg);
         remove_request(r);
     }
@@ -189,6 +202,7 @@ struct served *serving_open(struct servings *s, const struct job *j, const struc
     r->ask.epoch = r->epoch;
     r->ask.request = r->id;
     s->first = r;
+    serve_counts_open(counts_of(r), &r->watch, clock_us());
     loop_timer_set(s->pump, 0);
     return r;
 }
@@ -204,6 +218,7 @@ void serving_credit(struct served *r, size_t n)
 void serving_close(struct served *r)
 {
     if (r->at) tell(r, MSG_DROP, 0);
+    serve_counts_closed(counts_of(r));
     remove_request(r);
 }
 
@@ -248,6 +263,7 @@ bool servings_take(struct servings *s, const char *node, const struct msg *m)
         return true;
     }
     if (first) r->failed = m->status >= 400;
+    serve_counts_piece(counts_of(r), &r->watch, m, clock_us());
     if (!r->whole) end_body(r);
     if (!m->more && may_come(r)) tell(r, MSG_DROP, 0);
     const struct served_calls *calls = r->calls;

@@ -9,6 +9,7 @@
 #include "daemon/state/blame.h"
 #include "daemon/state/doc.h"
 #include "daemon/state/prepared.h"
+#include "daemon/state/serve_counts.h"
 
 /* largest count that a node may report, because doubles are exact up to it */
 #define MOST ((int64_t)1 << 53)
@@ -47,7 +48,7 @@ bool spooled_is_of(const struct attempt_part *p, const struct spooled *r)
 {
     struct rank_event re;
     bool first = r->head.type == RANK_STEP || r->head.type == RANK_PROGRESS ||
-                 r->head.type == RANK_RESULT;
+                 r->head.type == RANK_RESULT || r->head.type == RANK_SERVING;
     if (r->head.type == RANK_EXIT) return exit_is_of(p, r);
     if (r->head.type == RANK_EVENT && r->head.size >= sizeof re) {
         memcpy(&re, r->data, sizeof re);
@@ -267,6 +268,17 @@ static void on_progress(const struct taking *k)
     if (p.unit == PROGRESS_REQUESTS && p.done >= 1) k->j->attempt->answered = true;
 }
 
+/* A record of a later version may have more members. */
+static void on_serving(const struct taking *k)
+{
+    struct rank_serving s;
+    if (is_taken(k) || k->r->head.size < sizeof s) return;
+    memcpy(&s, k->r->data, sizeof s);
+    if (!k->j->serving || !serve_counts_good(&s)) return;
+    serve_counts_report(k->j->serving, &s);
+    k->j->attempt->has_progress = true;
+}
+
 static bool read_step(const struct spooled *r, struct rank_step *s)
 {
     if (r->head.size < RANK_STEP_BEFORE) return false;
@@ -397,6 +409,9 @@ static void on_result(const struct taking *k)
     }
     k->v->type = VERDICT_RESULT;
     k->v->json = json;
+    if (!k->j->serving) return;
+    k->v->json = serve_counts_result(k->j->serving, json);
+    free(json);
 }
 
 static bool is_result(const struct spooled *r)
@@ -431,6 +446,7 @@ void spooled_take(struct job *j, const struct nodes *nodes, struct attempt_part 
     case RANK_READY: on_ready(&k); break;
     case RANK_STEP: on_step(&k); break;
     case RANK_PROGRESS: on_progress(&k); break;
+    case RANK_SERVING: on_serving(&k); break;
     case RANK_EVENT: on_event(&k); break;
     case RANK_RESULT: on_result(&k); break;
     case RANK_FAIL: on_fail(&k); break;

@@ -9,6 +9,7 @@
 #include "api/core/job_state.h"
 #include "api/core/jread.h"
 #include "daemon/state/attempt.h"
+#include "daemon/state/serve_counts.h"
 
 char *doc_time(int64_t at_ms, char *out)
 {
@@ -201,6 +202,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     jwrite_int(&w, "steps", j->steps);
     jwrite_int(&w, "checkpoint_step", j->checkpoint_step);
     put_progress(&w, j);
+    if (j->serving) serve_counts_write(j->serving, job_placed(j), &w);
     if (j->metrics)
         jwrite_raw(&w, "last_metrics", j->metrics);
     else

@@ -7,6 +7,7 @@
 #include "api/core/device.h"
 #include "api/core/job.h"
 #include "daemon/state/attempt.h"
+#include "daemon/state/serve_counts.h"
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
@@ -33,6 +34,10 @@ struct job *job_create(int64_t id, const struct job_spec *spec)
     j->id = id;
     j->err_rank = -1;
     j->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
+    if (spec->kind == JOB_SERVE && !(j->serving = calloc(1, sizeof *j->serving))) {
+        job_destroy(j);
+        return NULL;
+    }
     return j;
 }
 
@@ -49,6 +54,7 @@ void job_destroy(struct job *j)
     free(j->plan);
     free(j->metrics);
     free(j->stored);
+    free(j->serving);
     free(j);
 }
 

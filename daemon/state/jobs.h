@@ -21,7 +21,8 @@
 /* largest number of failures in job.left, of which the newest are kept; equals NODE_MAX */
 #define JOB_MAX_LEFT 256
 
-struct job_attempt; /* attempt.h: the state of an attempt; freed when the attempt ends */
+struct serve_counts; /* serve_counts.h */
+struct job_attempt;  /* attempt.h: the state of an attempt; freed when the attempt ends */
 
 /* The phase in which an attempt failed. Two failures are equal only if their phases are equal. */
 enum job_phase_id { PHASE_PREPARING, PHASE_STARTING, PHASE_RUNNING, PHASE_N };
@@ -99,10 +100,11 @@ struct job {
     char *metrics; /* owns; JSON of the last step, or NULL */
     /* progress of the current or last attempt; zeros if no progress was reported */
     struct rank_progress progress;
-    struct job_attempt *attempt; /* owns; NULL unless the job is starting, running or stopping */
-    struct need need;            /* memory that it needs according to the plan */
-    bool over_disk;              /* a note has reported that its owner's jobs take too much disk */
-    bool rewrite;                /* a replay found no stored document of the job */
+    struct serve_counts *serving; /* owns; NULL unless the job serves */
+    struct job_attempt *attempt;  /* owns; NULL unless the job is starting, running or stopping */
+    struct need need;             /* memory that it needs according to the plan */
+    bool over_disk;               /* a note has reported that its owner's jobs take too much disk */
+    bool rewrite;                 /* a replay found no stored document of the job */
     char reason_code[32], reason[320]; /* the reason why the job waits; or JOB_UNSAVED and the text
                                         * of that note */
     struct job *next;                  /* in the table's bucket */

@@ -38,7 +38,7 @@ static int load_job(const void *calls, sqlite3_stmt *st, struct err *e)
 {
     const struct store_load *c = calls;
     return c->job(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1), column(st, 2),
-                  column(st, 3), sqlite3_column_int(st, 4), e);
+                  column(st, 3), sqlite3_column_int(st, 4), column(st, 5), e);
 }
 
 static int load_event(const void *calls, sqlite3_stmt *st, struct err *e)
@@ -92,7 +92,9 @@ static int load_cordon(const void *calls, sqlite3_stmt *st, struct err *e)
 int load_all(sqlite3 *db, const char *path, const struct store_load *c, struct err *e)
 {
     if (load_rows(db, path,
-                  "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0 "
+                  "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0, "
+                  "CASE WHEN instr(doc, '\"serving\":') AND json_valid('{' || doc || '}') THEN "
+                  "json_extract('{' || doc || '}', '$.serving') END "
                   "FROM jobs WHERE " LIVE " ORDER BY id",
                   c, load_job, e) ||
         load_rows(db, path,

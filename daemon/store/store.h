@@ -55,9 +55,10 @@ struct store_event {
 struct store_load {
     void *arg;
     /* Called for every job that is not final, by ascending id. has_doc tells whether the job's
-     * document is JSON. plan and result may be NULL. */
+     * document is JSON. serving is the object `serving` of the document. plan, result and serving
+     * may be NULL. */
     int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
-               bool has_doc, struct err *e);
+               bool has_doc, const char *serving, struct err *e);
     /* Called for the events of these jobs, job by job, in the order of the events. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
     int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);

@@ -75,6 +75,13 @@ static void test_why(void)
         {"{\"state\":\"running\"," FAILED ",\"away\":{\"node\":\"n1\",\"since\":\"now\"}}",
          "away: node n1, since now"},
         {"{\"state\":\"queued\",\"reason\":{\"text\":\"no slots\"}}", "no slots"},
+        {"{\"state\":\"running\",\"serving\":{\"open\":2,\"requests\":120,\"tokens_s\":45.2,"
+         "\"waits\":{"
+         "\"first_token\":{\"p50_s\":0.1234},\"token\":{\"p50_s\":0.02}}}}",
+         "2 open, 120 answered, 45 tokens/s, first token 0.123 s, each 20 ms"},
+        {"{\"state\":\"running\",\"serving\":{\"open\":0,\"requests\":0,\"tokens_s\":0}}",
+         "0 open, 0 answered"},
+        {"{\"state\":\"queued\",\"serving\":{\"open\":0}}", ""},
         {"{\"state\":\"succeeded\",\"kind\":\"embed\",\"result\":{\"documents\":1}}",
          "1 vectors of 0 numbers"}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {

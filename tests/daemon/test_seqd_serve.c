@@ -1,5 +1,6 @@
 /* test_seqd_serve: sends requests of OpenAI's API to seqd while the test plays the node of a job
  * that serves. Checks the routing by model, the pieces and credits, the losses, and the errors. */
+#include <signal.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "daemon/http/http.h"
@@ -413,6 +414,101 @@ static void test_answered(void)
     finish();
 }
 
+/* Finds a sample of /metrics. */
+static bool has_sample(const char *sample)
+{
+    return get("/metrics") == 200 && strstr(reply, sample);
+}
+
+/* Checks the rules of a histogram: counts do not fall, and the last is the count of all. */
+static void check_histogram(const char *name, int64_t count)
+{
+    char bucket[96], all[160];
+    int64_t was = 0;
+    int n = 0;
+    CHECK(get("/metrics") == 200);
+    snprintf(bucket, sizeof bucket, "\n%s_bucket{job=\"1\",le=\"", name);
+    for (const char *p = reply; (p = strstr(p, bucket)); p++, n++) {
+        const int64_t now = strtoll(strchr(p + 1, ' '), NULL, 10);
+        CHECK(now >= was);
+        was = now;
+    }
+    CHECK_MSG(n == 15 && was == count, "%s: %d buckets, %lld", name, n, (long long)was);
+    snprintf(all, sizeof all, "\n%s_count{job=\"1\"} %lld\n", name, (long long)count);
+    CHECK_MSG(strstr(reply, all), "%s", all);
+}
+
+/* Reports counts of rank 0, and waits until they are stored. */
+static void report_counts(int64_t seq, const struct rank_serving *s)
+{
+    report(seq, RANK_SERVING, s, sizeof *s);
+    UNTIL(!control_job(w.control, 1)->attempt->has_progress);
+}
+
+/* Checks the counts in the document, in /metrics, and after a restart. */
+static void test_counts(void)
+{
+    struct rank_serving s = {.requests = 7, .tokens = 30, .elapsed_us = 1000000, .queued = 3};
+    begin_serving();
+    CHECK(has_sample("\nseqd_serve_open{job=\"1\"} 0\n"));
+    int fd = ask_begin("{\"model\":\"mine\",\"stream\":true}");
+    CHECK(has_sample("\nseqd_serve_open{job=\"1\"} 1\n"));
+    answer(200, "data: 1\n\n", 9, true, true);
+    answer(0, "data: 2\n\n", 9, false, true);
+    answer(0, "data: [DONE]\n\n", 14, false, false);
+    CHECK(answer_of(fd) == 200);
+    fd = ask_begin("{\"model\":\"mine\"}");
+    answer(503, NULL, 0, false, false);
+    CHECK(answer_of(fd) == 503);
+    report_of(1, 3, RANK_SERVING, &s, sizeof s); /* rank 0 alone may report it */
+    s.tokens = -1;
+    report_counts(3, &s);
+    CHECK(has_sample("\nseqd_serve_queued{job=\"1\"} 0\n"));
+    s.tokens = 30;
+    report_counts(4, &s);
+    CHECK(has_sample("\nseqd_serve_queued{job=\"1\"} 3\n") &&
+          has_sample("\nseqd_serve_requests_total{job=\"1\",outcome=\"answered\"} 7\n") &&
+          has_sample("\nseqd_serve_requests_total{job=\"1\",outcome=\"lost\"} 1\n") &&
+          has_sample("\nseqd_serve_tokens_total{job=\"1\"} 30\n"));
+    check_histogram("seqd_serve_first_token_seconds", 1);
+    check_histogram("seqd_serve_token_seconds", 2);
+    check_histogram("seqd_serve_answer_seconds", 1);
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"serving\":{\"open\":0,") &&
+          strstr(reply, "\"tokens_s\":30,") && strstr(reply, "\"requests\":7,"));
+    close_server();
+    begin_in(false, 0);
+    CHECK(has_sample("\nseqd_serve_tokens_total{job=\"1\"} 30\n"));
+    check_histogram("seqd_serve_token_seconds", 2);
+    finish();
+}
+
+/* Checks that the result has the counts of all attempts. */
+static void test_attempts(void)
+{
+    const struct rank_serving s = {.requests = 7, .tokens = 30, .elapsed_us = 1000000};
+    const char result[] = "{\"requests\":2,\"n_tokens\":5,\"ledger\":\"equal\"}";
+    struct rank_exit x = {.rank = 0, .signal = SIGKILL};
+    begin_serving();
+    report_counts(3, &s);
+    report(4, RANK_EXIT, &x, sizeof x);
+    x = (struct rank_exit){.rank = RANK_GANG, .exit_status = GANG_FAILED};
+    const int64_t epoch = told.epoch;
+    report_of(RANK_GANG, 5, RANK_EXIT, &x, sizeof x);
+    UNTIL(told.epoch > epoch);
+    report(1, RANK_BLOB, "blob", 4);
+    report(2, RANK_READY, NULL, 0);
+    UNTIL(job_is(JOB_RUNNING));
+    CHECK(has_sample("\nseqd_serve_tokens_total{job=\"1\"} 30\n"));
+    report(3, RANK_RESULT, result, strlen(result));
+    x.exit_status = GANG_DONE;
+    report_of(RANK_GANG, 4, RANK_EXIT, &x, sizeof x);
+    UNTIL(!control_job(w.control, 1));
+    CHECK_MSG(get("/v1/jobs/1") == 200 &&
+                  strstr(reply, "\"result\":{\"requests\":9,\"n_tokens\":35,\"ledger\":\"equal\"}"),
+              "%s", reply);
+    finish();
+}
+
 /* Checks bodies that are too large together. Afterwards there is room again. */
 static void test_crowded(void)
 {
@@ -467,6 +563,8 @@ int main(void)
     RUN(test_early);
     RUN(test_turns);
     RUN(test_answered);
+    RUN(test_counts);
+    RUN(test_attempts);
     RUN(test_crowded);
     return test_done("seqd_serve");
 }

@@ -273,7 +273,7 @@ static void test_refused_request(void)
 static int64_t loaded_jobs, loaded_events, loaded_marks, loaded_part_marks;
 
 static int load_job(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
-                    bool has_doc, struct err *e)
+                    bool has_doc, const char *serving, struct err *e)
 {
     loaded_jobs++;
     return 0;

@@ -100,6 +100,8 @@ struct job {
     size_t n_put[N_ALL]; /* bytes that were delivered of each request */
     struct told_answer told[N_TOLD];
     struct serve_result out;
+    struct rank_serving reported; /* the last report of the counts */
+    int n_reports;
 };
 
 static uint32_t draw(struct job *j, uint32_t n)
@@ -342,15 +344,51 @@ static bool never(void *arg)
     return false;
 }
 
+/* Takes a report of the counts. No sum may fall. */
+static int report(void *arg, const struct rank_serving *now, struct err *e)
+{
+    struct job *j = arg;
+    const struct rank_serving *was = &j->reported;
+    (void)e;
+    CHECK(now->requests >= was->requests && now->refused >= was->refused &&
+          now->dropped >= was->dropped && now->prompt_tokens >= was->prompt_tokens &&
+          now->tokens >= was->tokens && now->passes >= was->passes && now->rows >= was->rows &&
+          now->pass_us >= was->pass_us && now->elapsed_us >= was->elapsed_us);
+    CHECK(now->at_work >= 0 && now->at_work <= j->spec.serve.max_requests && now->queued >= 0);
+    CHECK(now->passes <= now->rows && now->rows <= now->passes * j->spec.serve.max_requests);
+    j->reported = *now;
+    j->n_reports++;
+    return 0;
+}
+
+/* Compares the last report with the result of the job. Requests that did not end have tokens, too,
+ * which the result does not count. */
+static void check_report(const struct job *j)
+{
+    const bool whole = !j->reported.dropped && !j->drains;
+    const struct rank_serving *r = &j->reported;
+    const struct serve_result *out = &j->out;
+    CHECK(j->n_reports && !r->at_work && !r->queued);
+    CHECK(r->requests == out->n_requests && r->refused == out->n_refused &&
+          r->dropped == out->n_dropped && r->rows == out->decode.n);
+    CHECK_MSG(r->tokens >= out->n_tokens && (!whole || r->tokens == out->n_tokens),
+              "%lld tokens reported, %lld of answers", (long long)r->tokens,
+              (long long)out->n_tokens);
+    CHECK(r->prompt_tokens >= out->n_prompt_tokens &&
+          (!whole || r->prompt_tokens == out->n_prompt_tokens));
+}
+
 static int serve(struct job *j, const struct infer *in, int rank, struct err *e)
 {
     struct serve_result out = {0};
     const struct serve_door door = {j->asks, j->cases ? receive_cases : receive,
                                     answer,  j->cases ? draining_cases : draining,
-                                    now_us,  j};
+                                    now_us,  j,
+                                    report};
     const int rc = serve_run(in, rank ? NULL : &door, &out, e);
     CHECK(rc || out.ledger_equal);
     if (!rank) j->out = out;
+    if (!rank && !rc) check_report(j);
     return rc;
 }
 
@@ -656,7 +694,7 @@ static void test_memory(void)
 {
     static struct job j;
     struct serve_asks *s = j.asks = serve_asks_create();
-    const struct serve_door door = {s, NULL, answer, NULL, NULL, &j};
+    const struct serve_door door = {s, NULL, answer, NULL, NULL, &j, NULL};
     bool more = true;
     struct err e = {0};
     put_piece(s, 0, SERVE_TOKENIZE, SERVE_TOKENS_SIZE, false);

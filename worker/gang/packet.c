@@ -19,6 +19,7 @@ static const struct {
     [RANK_EVENT] = {sizeof(struct rank_event), sizeof(struct rank_event) + RANK_RESULT_SIZE},
     [RANK_RESULT] = {1, RANK_RESULT_SIZE},
     [RANK_FAIL] = {sizeof(struct rank_fail), sizeof(struct rank_fail)},
+    [RANK_SERVING] = {sizeof(struct rank_serving), sizeof(struct rank_serving)},
     [RANK_ANSWER] = {sizeof(struct rank_answer), sizeof(struct rank_answer) + RANK_PIECE_SIZE},
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
+#include "worker/infer/serve_meter.h"
 #include "worker/infer/serve_read.h"
 #include "worker/plan/volume.h"
 
@@ -40,6 +41,7 @@ struct server {
     struct infer_work work[JOB_MAX_BATCH];
     struct serve_slot slot[JOB_MAX_BATCH];
     struct infer_steps steps;
+    struct serve_meter meter;
     struct serve_pass pass;
     int64_t n_begun;  /* requests that have begun */
     int64_t n_done;   /* requests that are complete */
@@ -114,6 +116,7 @@ static int begin(struct server *s, const struct serve_begin *b, struct err *e)
     const int k = b->slot;
     assert(!s->work[k].out);
     if (take_request(s, b, e)) return -1;
+    serve_meter_begin(&s->meter, k, s->slot[k].request.n_tokens, 0);
     s->out->ledger_equal &= infer_settle(s->in, s->work, s->n, &s->steps);
     infer_at(s->in, ++s->n_begun);
     return infer_begin(s->in, &s->work[k], &s->slot[k].request, &s->slot[k].answer, e);
@@ -211,6 +214,8 @@ static int wait_ms(const struct server *s)
         const int64_t end_us = s->drain_us + s->in->spec->serve.drain_s * 1000000;
         if (end_us - now < us) us = end_us - now;
     }
+    const int64_t report_us = serve_meter_wait_us(&s->meter, now);
+    if (report_us >= 0 && report_us < us) us = report_us;
     return us > 0 ? (int)(us / 1000 + 1) : 0;
 }
 
@@ -224,6 +229,7 @@ static int prepare_pass(struct server *s, struct err *e)
     serve_read_some(&s->reader, s->asks, s->out);
     if (serve_asks_open(s->asks)) s->used_us = now_us(s);
     if (serve_asks_send(s->asks, s->door, &s->unsent, e)) return -1;
+    if (serve_meter_tell(&s->meter, s->door, s->out, false, e)) return -1;
     plan_pass(s);
     s->pass.ends = should_end(s);
     return 0;
@@ -249,6 +255,7 @@ static int end_slot(struct server *s, int k, struct err *e)
 
 static int finish_pass(struct server *s, struct err *e)
 {
+    serve_meter_pass(&s->meter, s->work, s->n, &s->steps);
     for (int k = 0; k < s->n; k++) {
         if (!s->work[k].out) continue;
         struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
@@ -301,10 +308,11 @@ int serve_run(const struct infer *in, const struct serve_door *door, struct serv
     if (infer_work_init(s->work, s->in, door != NULL, e)) goto out;
     in->model->progress = NULL;
     progress_begin(s->progress, PROGRESS_REQUESTS, 0, 0);
-    if (door) s->used_us = now_us(s);
+    if (door) serve_meter_open(&s->meter, s->used_us = now_us(s));
     rc = serve(s, e);
     if (rc && e) infer_name_adapter(in, e);
     if (!rc) progress_end(s->progress);
+    if (!rc && door) rc = serve_meter_tell(&s->meter, door, out, true, e);
     if (door) out->n_dropped = s->asks->n_dropped;
 out:
     for (int k = 0; k < s->n; k++) forget(s, k);

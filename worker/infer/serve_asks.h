@@ -55,6 +55,8 @@ struct serve_door {
     const char *(*draining)(void *arg);
     int64_t (*now_us)(void *arg); /* a clock that does not go back */
     void *arg;
+    /* Sends the counts of the work to seqd. NULL if no one wants them. */
+    int (*report)(void *arg, const struct rank_serving *now, struct err *e);
 };
 
 struct serve_asks {

@@ -222,6 +222,11 @@ int link_send_progress(struct link *k, const struct rank_progress *p, struct err
     return transmit(k, RANK_PROGRESS, p, sizeof *p, NULL, 0, e);
 }
 
+int link_send_serving(struct link *k, const struct rank_serving *s, struct err *e)
+{
+    return transmit(k, RANK_SERVING, s, sizeof *s, NULL, 0, e);
+}
+
 int link_send_event(struct link *k, enum job_event type, int64_t step, const char *json,
                     struct err *e)
 {

@@ -65,6 +65,7 @@ int link_send_blob(struct link *k, const char *blob, int size, struct err *e);
 int link_send_ready(struct link *k, struct err *e);
 int link_send_step(struct link *k, const struct rank_step *s, struct err *e);
 int link_send_progress(struct link *k, const struct rank_progress *p, struct err *e);
+int link_send_serving(struct link *k, const struct rank_serving *s, struct err *e);
 int link_send_event(struct link *k, enum job_event type, int64_t step, const char *json,
                     struct err *e);
 /* Sends an EV_NOTE with this code and text. */

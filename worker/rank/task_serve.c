@@ -49,6 +49,11 @@ static int answer(void *run, const struct rank_answer *a, const char *bytes, str
     return link_send_answer(((struct run *)run)->link, a, bytes, e);
 }
 
+static int report(void *run, const struct rank_serving *s, struct err *e)
+{
+    return link_send_serving(((struct run *)run)->link, s, e);
+}
+
 static const char *draining(void *run)
 {
     struct link *k = ((struct run *)run)->link;
@@ -66,8 +71,12 @@ static int64_t now_us(void *run)
 static int open_door(struct run *r, struct serve_door *d, struct err *e)
 {
     struct link *k = r->link;
-    *d = (struct serve_door){
-        .receive = receive, .answer = answer, .draining = draining, .now_us = now_us, .arg = r};
+    *d = (struct serve_door){.receive = receive,
+                             .answer = answer,
+                             .draining = draining,
+                             .report = report,
+                             .now_us = now_us,
+                             .arg = r};
     d->asks = serve_asks_create();
     k->room = malloc(LINK_ROOM);
     if (!d->asks || !k->room) return err_set(e, ERR_IO, "out of memory for requests");
