@@ -414,7 +414,7 @@ static void test_stop(void)
     memset(longest, 'q', sizeof longest);
     stop_init(&s);
     CHECK(stop_add(&s, longest, sizeof longest) == -1 && stop_add(&s, "", 0) == -1);
-    for (int i = 0; i < SPEC_STOPS; i++) CHECK(!stop_add(&s, longest, STOP_SIZE));
+    for (int i = 0; i < STOP_STRINGS; i++) CHECK(!stop_add(&s, longest, STOP_SIZE));
     CHECK(stop_add(&s, "x", 1) == -1);
     stop_begin(&s);
     for (int i = 1; i < STOP_SIZE; i++) CHECK(!stop_feed(&s, 'q'));
@@ -547,6 +547,11 @@ static void test_request(void)
     CHECK(!r->max_tokens && r->logprobs == 0);
 }
 
+/* STOP_STRINGS strings */
+#define STOPS                                                                                      \
+    "\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\",\"j\",\"k\",\"l\",\"m\",\"n\",\"o\","   \
+    "\"p\""
+
 static void test_refusals(void)
 {
     static const struct {
@@ -591,7 +596,8 @@ static void test_refusals(void)
         {"\"prompt\":\"p\",\"echo\":1", "echo", "true or false"},
         {"\"prompt\":\"p\",\"stop\":[]", "", ""},
         {"\"prompt\":\"p\",\"stop\":\"\"", "stop", "1 to 256"},
-        {"\"prompt\":\"p\",\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]", "stop", "at most 4"},
+        {"\"prompt\":\"p\",\"stop\":[" STOPS "]", "", ""},
+        {"\"prompt\":\"p\",\"stop\":[" STOPS ",\"q\"]", "stop", "at most 16"},
         {"\"prompt\":\"p\",\"stop\":[[\"a\"]]", "stop", "a string or a list"},
         {"\"prompt\":\"p\",\"stream\":true", "stream", "false"},
         {"\"prompt\":\"p\",\"n\":2,\"best_of\":3", "best_of", "must be n"},

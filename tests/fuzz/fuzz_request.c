@@ -26,7 +26,7 @@ static void check_good(const struct request *r, const struct job_spec *spec)
     assert(r->sample.top_p > 0 && r->sample.top_p <= 1);
     assert(r->sample.min_p >= 0 && r->sample.min_p <= 1);
     assert(r->sample.repetition > 0 && r->sample.top_k >= 0);
-    assert(r->sample.top_k <= spec->model.shape.vocab && r->stop.n <= SPEC_STOPS);
+    assert(r->sample.top_k <= spec->model.shape.vocab && r->stop.n <= STOP_STRINGS);
     for (int64_t i = 0; i < r->n_tokens; i++)
         assert(r->tokens[i] >= 0 && r->tokens[i] < spec->model.shape.vocab);
     for (int i = 0; i < r->stop.n; i++)

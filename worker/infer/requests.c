@@ -288,7 +288,7 @@ static int add_stop(struct request_body *b, enum jtok t)
     size_t size = jread_unescape(&b->j, b->r->text);
     if (stop_add(&b->r->stop, b->r->text, size))
         return err_field(b->e, ERR_INVALID, "stop",
-                         "stop takes at most %d strings of 1 to %d bytes", SPEC_STOPS, STOP_SIZE);
+                         "stop takes at most %d strings of 1 to %d bytes", STOP_STRINGS, STOP_SIZE);
     return 0;
 }
 

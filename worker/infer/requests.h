@@ -10,7 +10,7 @@
  *
  * The body may have prompt (a string, or a list of token ids), max_tokens, temperature, top_p,
  * top_k, min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos,
- * seed, stop (a string, or a list of up to SPEC_STOPS strings), n, logprobs and echo. user (a
+ * seed, stop (a string, or a list of up to STOP_STRINGS strings), n, logprobs and echo. user (a
  * string) is accepted and ignored; stream may be false, and best_of may equal n. model is a string,
  * which is ignored too unless the job has model.adapters: then it is the name of one of them. The
  * job's name, its model.path as answers have it, or no model stand for the model without an

@@ -21,7 +21,7 @@ static void find_borders(struct stop_string *t)
 
 int stop_add(struct stop *s, const char *text, size_t size)
 {
-    if (!size || size > STOP_SIZE || s->n == SPEC_STOPS) return -1;
+    if (!size || size > STOP_SIZE || s->n == STOP_STRINGS) return -1;
     struct stop_string *t = &s->string[s->n++];
     t->size = (int)size;
     t->state = 0;

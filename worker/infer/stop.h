@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include "api/core/limits.h"
 
+#define STOP_STRINGS 16 /* strings of a request; a job has at most SPEC_STOPS */
+
 struct stop {
     int n;
     struct stop_string {
@@ -22,11 +24,11 @@ struct stop {
         unsigned char text[STOP_SIZE];
         uint16_t border[STOP_SIZE]; /* length of the longest proper suffix of text[0..i] that is a
                                      * prefix of text */
-    } string[SPEC_STOPS];
+    } string[STOP_STRINGS];
 };
 
 void stop_init(struct stop *s);
-/* Adds a string. Returns -1 if the string is empty or longer than STOP_SIZE, or if SPEC_STOPS
+/* Adds a string. Returns -1 if the string is empty or longer than STOP_SIZE, or if STOP_STRINGS
  * strings have been added already. */
 int stop_add(struct stop *s, const char *text, size_t size);
 void stop_begin(struct stop *s);
