@@ -17,7 +17,7 @@
 #include "worker/family/shape.h"
 #include "worker/hf/tokenizer.h"
 #include "worker/infer/infer.h"
-#include "worker/infer/reply.h"
+#include "worker/infer/reply_name.h"
 
 #define S          96
 #define MAX_TOKENS 24
@@ -423,7 +423,8 @@ static void test_echo(void)
         char name[32], other[32];
         while (jread_next(&j) == J_STRING && n < 32) {
             CHECK(!jread_copy(&j, name, sizeof name));
-            for (ids[n] = 0; ids[n] < 300 && strcmp(reply_token(other, ids[n]), name);) ids[n]++;
+            for (ids[n] = 0; ids[n] < 300 && strcmp(reply_name_byte(other, ids[n]), name);)
+                ids[n]++;
             n++;
         }
         CHECK_MSG(n == (int)strlen(ECHOED) + 4 && ids[0] == 'c' && ids[3] == 0xC3, "%d tokens", n);

@@ -81,8 +81,5 @@ int reply_chunk(struct reply *p, const struct request *r, int64_t number, const 
 /* Makes the chunk with the usage, which ends a stream. */
 int reply_usage(struct reply *p, const struct request *r, int64_t number, const char *model,
                 const struct infer_answer *a, struct err *e);
-/* Writes the name of a token of the byte tokenizer to out, followed by a NUL. Tests call it,
- * too. */
-char *reply_token(char out[32], int32_t id);
 
 #endif
