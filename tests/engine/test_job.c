@@ -401,7 +401,7 @@ static void break_serve(struct job_spec *s, int i)
     case 0: s->data.seq_len = 0; break;
     case 1: s->data.seq_len = 100; break;
     case 2: s->sampling.n = 2, s->sampling.temperature = 1; break;
-    case 3: put(s, &s->resources.device, "cuda"); break;
+    case 3: s->parallel.strategy = STRATEGY_ULYSSES, s->resources.ranks = s->parallel.sp = 2; break;
     case 4:
         s->model.shape.rope = (struct shape_rope){.kind = ROPE_DYNAMIC, .factor = 2};
         s->model.shape.max_pos = 1024;
@@ -424,7 +424,7 @@ static void test_serve_rules(void)
     static const char *const fields[] = {"data.seq_len",
                                          "data.seq_len",
                                          "sampling.n",
-                                         "serve.max_requests",
+                                         "parallel.strategy",
                                          "serve.max_requests",
                                          "serve.max_requests",
                                          "serve.queue",
@@ -453,7 +453,10 @@ static void test_serve_rules(void)
     CHECK(rules_batch(&s, &e) == 0);
     put(&s, &s.resources.device, "cuda");
     CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
+    CHECK(rules_batch(&s, &e) == 0); /* with pages, rows do not depend on each other */
+    s.model.shape.rope.kind = ROPE_LONGROPE, s.serve.max_requests = 2;
     CHECK(rules_batch(&s, &e) == -1 && !strcmp(e.field, "serve.max_requests"));
+    s.model.shape.rope.kind = ROPE_DEFAULT;
     CHECK(spec_needs(&s, 6));
     CHECK_STR(spec_needs(&s, 6), "kind \"serve\"");
     CHECK(!spec_needs(&s, 7));

@@ -59,7 +59,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
     const char *device = spec_text(spec, spec->resources.device);
     struct be_options bo = {.device = *device ? device : "cpu",
                             .n_threads = t->plan.n_threads,
-                            .any_order = !t->plan.rank_bits,
+                            .any_order = !t->plan.rank_bits && !t->plan.row_bits,
                             .scratch_later = true};
     t->be = be_open(&bo, e);
     if (!t->be) return -1;

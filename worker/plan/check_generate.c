@@ -139,7 +139,8 @@ int rules_batch(const struct job_spec *s, struct err *e)
                             "context.save leaves the context of one prompt: leave one of the two "
                             "out",
                             e);
-    if (strcmp(spec_text(s, s->resources.device), "cpu") != 0)
+    const bool paged = s->kind == JOB_SERVE && (!rules_known(s) || paged_fits(&s->model.shape));
+    if (strcmp(spec_text(s, s->resources.device), "cpu") != 0 && !paged)
         return refuse_batch(s, ERR_UNSUPPORTED,
                             "on a GPU a product of several rows need not have the bits of one row: "
                             "make it 1, or take resources.device \"cpu\"",

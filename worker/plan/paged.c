@@ -52,6 +52,7 @@ void paged_choose(const struct job_spec *s, struct plan *p)
     const int64_t n = s->data.seq_len, most = s->serve.prefill_tokens;
     const int64_t n_pages = pages_of(n < most ? n : most);
     p->paged = true;
+    p->row_bits = s->determinism != DET_OFF;
     p->piece = n_pages * CACHE_PAGE;
     p->n_kept_states = paged_states(&s->model.shape) ? s->serve.cache_states : 0;
     p->S = per_rank(n_pages, p->sp) * CACHE_PAGE * p->sp;

@@ -325,6 +325,9 @@ struct plan {
      * S is then a piece with the same number of pages on each rank. n_pages: pages of this rank's
      * pool; table: pages of the longest sequence on a rank. */
     bool paged;
+    /* with pages, unless determinism is "off": a row's bits may not depend on the number of rows of
+     * a call, so that the device takes no kernels of a library */
+    bool row_bits;
     int64_t piece, n_pages, table;
     int n_kept_states;        /* states of sequences that are kept besides those of the batch */
     enum plan_batch batch_by; /* reason why batch is not larger, if the plan decides batch */

@@ -185,7 +185,7 @@ static int open_memory(struct run *r, struct err *e)
     const struct plan *p = &r->plan;
     const struct be_options o = {.device = spec_text(r->spec, r->spec->resources.device),
                                  .n_threads = p->n_threads,
-                                 .any_order = !p->rank_bits,
+                                 .any_order = !p->rank_bits && !p->row_bits,
                                  .scratch_later = true,
                                  .n_tasks = &r->head->lastop[r->args->rank].n_tasks};
     r->be = be_open(&o, e);
