@@ -180,7 +180,8 @@ struct attn_fwd_args {
     /* The page table of the keys; NULL if key row t is row t of kv. With a table, kv is a pool of
      * whole pages of CACHE_PAGE rows, n_keys is the number of key rows, and key row t is row
      * pages[t / CACHE_PAGE] * CACHE_PAGE + t % CACHE_PAGE of kv. Rows of kv that are no key row are
-     * not read. The results have the bits that they would have without a table. Dropout and
+     * not read. The results have the bits that they would have without a table, except where a
+     * device has a kernel that cannot read one (bf16 on compute capability 9.0). Dropout and
      * backward have no table. */
     const int32_t *pages; /* [n_keys / CACHE_PAGE, rounded up] */
     int64_t n_keys;       /* not read if there is no table */

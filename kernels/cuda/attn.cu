@@ -35,9 +35,9 @@ template <int DP, bool SMALL = false> struct fwd_shape {
     static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * 2;
 };
 
-/* The carried state. If a call is divided into pieces, piece is the number of keys in each. Then
- * o, m and l are the state of piece 0, and the state of the next piece is o_step and ml_step
- * further. No state is carried into a piece. */
+/* The carried state. If a call is divided into pieces, piece is the number of keys in each,
+ * otherwise 0. In pieces, o, m and l are the state of piece 0, and the state of the next piece is
+ * o_step and ml_step further. No state is carried into a piece. */
 struct fwd_state {
     float *o, *m, *l;
     int64_t o_ld, ml_ld;
@@ -50,12 +50,23 @@ struct fwd_state {
 static __device__ __forceinline__ void fwd_piece(attn_call *c, fwd_state *st)
 {
     const int z = (int)blockIdx.z, from = z * st->piece;
-    c->kv.data = (char *)c->kv.data + from * c->kv.ld * (c->kv.dtype == DT_F32 ? 4 : 2);
+    if (c->pages)
+        c->pages += from / CACHE_PAGE;
+    else
+        c->kv.data = (char *)c->kv.data + from * c->kv.ld * (c->kv.dtype == DT_F32 ? 4 : 2);
     c->kv_pos += from;
     c->Tk = c->Tk - from < st->piece ? c->Tk - from : st->piece;
     st->o += z * st->o_step;
     st->m += z * st->ml_step;
     st->l += z * st->ml_step;
+}
+
+static_assert(ATTN_T == CACHE_PAGE, "the keys of a tile are adjacent in memory");
+
+/* Returns the number of rows of kv from key row k0 to the tile of keys that begins at k0. */
+static __device__ __forceinline__ int64_t fwd_moved(const attn_call &c, int k0)
+{
+    return c.pages ? (int64_t)c.pages[k0 / CACHE_PAGE] * CACHE_PAGE - k0 : 0;
 }
 
 /* Computes the scores s[f] = q[16 f ..] k' of fragment f. */
@@ -171,13 +182,14 @@ static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_c
 
 /* While the scores of a tile are computed, the tile's values are copied. While its values are
  * added, the next tile's keys are copied. So there is one buffer for keys and one for values. A
- * warp whose rows see no key of a tile computes nothing for that tile. */
-template <class T, int DP, bool SMALL, bool PIECES>
+ * warp whose rows see no key of a tile computes nothing for that tile. With APART, keys may be
+ * divided into pieces, and there may be a page table. */
+template <class T, int DP, bool SMALL, bool APART>
 static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128 ? 1 : 2)
     attn_fwd_half(attn_call c, fwd_state st)
 {
     if constexpr (SMALL && !smem_is_small) return;
-    if (PIECES) fwd_piece(&c, &st);
+    if (APART && st.piece) fwd_piece(&c, &st);
     typedef fwd_shape<DP, SMALL> sh;
     const int FRAGS = sh::frags;
     DYNAMIC_SHARED(shared);
@@ -193,11 +205,12 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
     if (!hull.hi) return; /* the whole block returns */
     attn_fetch<DP, sh::rows, sh::threads>(qs, q, c.q.ld, i0, c.Tq, c.D, st.aligned);
     int k0 = hull.lo / ATTN_T * ATTN_T;
-    attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k, c.kv.ld, k0, c.Tk, c.D, st.aligned);
+    int64_t moved = APART ? fwd_moved(c, k0) * c.kv.ld : 0;
+    attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k + moved, c.kv.ld, k0, c.Tk, c.D, st.aligned);
     copies_commit();
     float o[FRAGS][DP / 8][4], m[FRAGS][2], l[FRAGS][2];
     const attn_bounds bounds = attn_bounds_of(c, row, 16 * FRAGS);
-    const int carried = PIECES ? 0 : c.Tq;
+    const int carried = APART && st.piece ? 0 : c.Tq;
     fwd_begin<FRAGS>(st, carried, row, head, m, l);
     UNROLL
     for (int f = 0; f < FRAGS; f++)
@@ -208,7 +221,8 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
         const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
         __syncthreads(); /* the keys have arrived, and the previous values have been read */
-        attn_fetch<DP, ATTN_T, sh::threads, true>(vs, v, c.kv.ld, k0, c.Tk, c.D, st.aligned);
+        attn_fetch<DP, ATTN_T, sh::threads, true>(vs, v + moved, c.kv.ld, k0, c.Tk, c.D,
+                                                  st.aligned);
         copies_commit();
         if (view != SEES_NONE) {
             float s[FRAGS][ATTN_N][4];
@@ -225,9 +239,11 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
         }
         copies_wait<0>();
         __syncthreads(); /* the values have arrived, and these keys have been read */
-        if (k0 + ATTN_T < hull.hi)
-            attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k, c.kv.ld, k0 + ATTN_T, c.Tk, c.D,
-                                                      st.aligned);
+        if (k0 + ATTN_T < hull.hi) {
+            if (APART) moved = fwd_moved(c, k0 + ATTN_T) * c.kv.ld;
+            attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k + moved, c.kv.ld, k0 + ATTN_T, c.Tk,
+                                                      c.D, st.aligned);
+        }
         copies_commit();
         if (view != SEES_NONE) fwd_values<DP, FRAGS>(o, alpha, p, vs);
     }
@@ -296,11 +312,11 @@ static __device__ __forceinline__ void f32_probabilities(fwd_room *room, const a
     }
 }
 
-template <int DP, bool PIECES>
+template <int DP, bool APART>
 static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
     attn_fwd_f32(attn_call c, fwd_state st)
 {
-    if (PIECES) fwd_piece(&c, &st);
+    if (APART && st.piece) fwd_piece(&c, &st);
     DYNAMIC_SHARED(shared);
     fwd_room *const room = (fwd_room *)shared;
     const int64_t head = blockIdx.y, q_col = head * c.D, k_col = head / c.group * c.D,
@@ -312,7 +328,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
     attn_span rows[F32_EACH];
     float m[F32_EACH], l[F32_EACH], alpha[F32_EACH];
     f32_acc<DP> o;
-    const int carried = PIECES ? 0 : c.Tq;
+    const int carried = APART && st.piece ? 0 : c.Tq;
     f32_get(o, st.o + q_col, st.o_ld, i0, carried, c.D);
     UNROLL
     for (int i = 0; i < F32_EACH; i++) {
@@ -323,12 +339,13 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
     }
     for (int k0 = hull.lo / ATTN_T * ATTN_T; k0 < hull.hi; k0 += ATTN_T) {
         if (!attn_anybody(warp_rows, k0)) continue;
+        const int64_t moved = APART ? fwd_moved(c, k0) * c.kv.ld : 0;
         float s[F32_EACH][F32_EACH] = {};
         if (c.drop.on)
             attn_keep_make<F32_THREADS>(room->keep, c.drop, (int)head, i0, c.kv_pos + k0);
         for (int d = 0; d < c.D; d += F32_SLICE) {
             f32_fetch(room->a, c.q, i0, c.Tq, q_col, d, c.D, st.aligned);
-            f32_fetch(room->b, c.kv, k0, c.Tk, k_col, d, c.D, st.aligned);
+            f32_fetch(room->b, c.kv, k0, c.Tk, k_col + moved, d, c.D, st.aligned);
             __syncthreads();
             f32_dot(s, room->a, room->b, c.D - d < F32_SLICE ? c.D - d : F32_SLICE);
             __syncthreads();
@@ -338,7 +355,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
         for (int d = 0; d < f32_acc<DP>::slices; d++) {
             if (d * F32_SLICE >= c.D) break;
             float part[F32_EACH][2];
-            f32_fetch(room->b, c.kv, k0, c.Tk, v_col, d * F32_SLICE, c.D, st.aligned);
+            f32_fetch(room->b, c.kv, k0, c.Tk, v_col + moved, d * F32_SLICE, c.D, st.aligned);
             __syncthreads();
             f32_mix(part, room->p, room->b);
             UNROLL
@@ -429,11 +446,11 @@ template <class T, int DP, bool SMALL> struct fwd_kernels {
     static const int rows = half ? sh::rows : ATTN_T, threads = half ? sh::threads : F32_THREADS;
     static const int smem = half ? sh::smem : (int)sizeof(fwd_room);
     static_assert(!SMALL || smem <= SMEM_SMALL, "it is small");
-    template <bool PIECES>
+    template <bool APART>
     static void launch(struct cuda *c, const attn_call &call, const fwd_state &st, dim3 grid)
     {
-        auto attn_fwd = attn_fwd_f32<DP, PIECES>;
-        if constexpr (half) attn_fwd = attn_fwd_half<T, DP, SMALL, PIECES>;
+        auto attn_fwd = attn_fwd_f32<DP, APART>;
+        if constexpr (half) attn_fwd = attn_fwd_half<T, DP, SMALL, APART>;
         SMEM_ALLOW(c, attn_fwd, smem, 0);
         LAUNCH(c, attn_fwd, grid, dim3((unsigned)threads), (size_t)smem, call, st);
     }
@@ -452,7 +469,10 @@ static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, 
     }
     dim3 grid((unsigned)div_up(call.Tq, kernels::rows), (unsigned)n_heads);
     if (!part.piece) {
-        kernels::template launch<false>(c, call, st, grid);
+        if (call.pages)
+            kernels::template launch<true>(c, call, st, grid);
+        else
+            kernels::template launch<false>(c, call, st, grid);
         return;
     }
     grid.z = (unsigned)div_up(call.Tk, part.piece);
@@ -463,12 +483,13 @@ static void run_fwd(struct cuda *c, const attn_call &call, const fwd_state &st, 
 void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 {
     shape_attn_fwd(a);
-    assert(!a->pages);
-    if (a->q.rows < 1 || a->kv.rows < 1) return;
+    if (a->q.rows < 1 || attn_keys(a) < 1) return;
     struct cuda *c = cuda_of(be);
-    const attn_call call = attn_call_of(a);
+    attn_call call = attn_call_of(a);
+    call.Tk = (int)attn_keys(a);
+    call.pages = a->pages;
     fwd_state part = fwd_pieces(c, call, a->n_heads, div_up(call.Tq, 2 * ATTN_T) * a->n_heads);
-    if (!part.piece && hopper_attn_fwd(c, a)) return;
+    if (!part.piece && !a->pages && hopper_attn_fwd(c, a)) return;
     part.aligned = fits_packs(a->q) && fits_packs(a->kv) && a->head_dim % 8 == 0;
     const fwd_state st = {(float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld, part.aligned};
     attn_typed(call, [&](auto type) {

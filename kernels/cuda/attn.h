@@ -43,6 +43,7 @@ struct attn_call {
      * that there is no cap */
     float cap;
     attn_rule drop;
+    const int32_t *pages; /* page table of the keys; NULL if there is none */
 };
 
 static inline attn_rule attn_rule_of(const struct attn_drop *d)

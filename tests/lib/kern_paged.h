@@ -140,7 +140,10 @@ static void check_paged_shape(const struct paged_shape *s, int64_t T)
     double norm = 0;
     for (int64_t j = 0; j < all.o.t.cols; j++) norm += fabs(*box_at(all.o, T - 1, j));
     CHECK(norm > 0 && isfinite(norm));
-    CHECK_MSG(paged_same(&all, &plain, 0), "a table changes bits");
+    /* on 9.0, keys without a table may be multiplied by other instructions */
+    const bool other = be->own_memory && !strcmp(be->isa, "sm90") && act == DT_BF16 &&
+                       !(s->cap > 0);
+    CHECK_MSG(other || paged_same(&all, &plain, 0), "a table changes bits");
     for (int64_t r0 = 0; r0 < T; r0 += 1 + T / 6) paged_part(&x, &all, r0, 1);
     for (int64_t n = 2; n < T; n += 1 + n) paged_part(&x, &all, T - n - 1, n);
     if (test_failures_now)
@@ -159,7 +162,6 @@ static void check_paged(void)
         {2, 2, 256, 140, 1000, 0, true}, {2, 1, 66, 700, 128, 0, false},
         {4, 2, 64, 300, 1000, 2, false}, {2, 1, 80, 71, 64, 1, true},
     };
-    if (be->own_memory) return;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i].D < least_dim) continue;
         check_paged_shape(&shapes[i], 1);
