@@ -3,12 +3,14 @@
 #include "api/core/process.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/log.h"
 
 static void open_standard(void)
 {
@@ -26,6 +28,14 @@ void process_begin(void)
 {
     open_standard();
     signal(SIGXFSZ, SIG_IGN);
+}
+
+void process_hide(void)
+{
+    const int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+    /* without the file, as where the kernel writes no cores, there is nothing to hide */
+    if (fd >= 0 && write(fd, "0", 1) < 0) log_warn("process.hide", "errno=%d", errno);
+    if (fd >= 0) close(fd);
 }
 
 /* Reads the file `stat` of a process or of a thread. */

@@ -6,6 +6,7 @@
 #include "api/core/choices.h"
 #include "api/core/clock.h"
 #include "api/core/job.h"
+#include "api/core/process.h"
 #include "daemon/state/attempt.h"
 #include "daemon/state/serve_counts.h"
 
@@ -187,6 +188,7 @@ struct served *serving_open(struct servings *s, const struct job *j, const struc
 {
     struct served *r = calloc(1, sizeof *r);
     if (!r) abort();
+    if (!s->last_id) process_hide();
     *r = (struct served){.next = s->first,
                          .all = s,
                          .job = j->id,

@@ -57,8 +57,45 @@ static void test_full(void)
     answers_destroy(a);
 }
 
+/* Checks that a stream which the gang has lost ends as a lost request: seqd tells its client. */
+static void test_lost_stream(void)
+{
+    struct {
+        struct rank_msg head;
+        struct rank_answer answer;
+        char text[2];
+    } p = {{RANK_ABI, RANK_ANSWER, 0, sizeof p.answer + 2}, {.id = 5, .status = 200, .size = 2}, "x"};
+    const size_t empty = sizeof p.head + sizeof p.answer;
+    struct agent_answers *a = answers_create(NULL);
+    struct attempt t = {.job = 7, .epoch = 2};
+    const struct msg m = {.type = MSG_ASK, .job = 7, .epoch = 2, .request = 5};
+    told.n_room = 1, told.n_answers = 0;
+    answers_take(a, &t, &m);
+    answers_packet(a, &t, &p, empty + 2);
+    CHECK(told.n_answers == 1 && told.answer.status == 200 && told.answer.more);
+    p.answer = (struct rank_answer){.id = 5, .status = 503, .flags = RANK_ANSWER_LAST};
+    p.head.size = sizeof p.answer;
+    answers_packet(a, &t, &p, empty);
+    CHECK(told.n_answers == 2 && told.answer.status == 503 && !told.answer.more);
+    CHECK(!told.answer.size && !t.n_answered);
+    answers_destroy(a);
+}
+
+/* Checks that the memory of a process with requests is in no core. */
+static void test_hidden(void)
+{
+    char text[16] = "";
+    FILE *f = fopen("/proc/self/coredump_filter", "r");
+    if (!f) return; /* this kernel writes no cores */
+    CHECK(fgets(text, sizeof text, f) != NULL);
+    fclose(f);
+    CHECK_STR(text, "00000000\n");
+}
+
 int main(void)
 {
     RUN(test_full);
+    RUN(test_lost_stream);
+    RUN(test_hidden);
     return test_done("answers");
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"
+#include "api/core/process.h"
 #include "worker/agent/attempt.h"
 #include "worker/agent/session.h"
 
@@ -29,6 +30,7 @@ struct agent_answers {
     struct agent_session *session;
     struct agent_answer *first;
     size_t n_held; /* of all answers */
+    bool hidden;   /* this process has had a request, so its cores have no memory */
 };
 
 struct agent_answers *answers_create(struct agent_session *s)
@@ -158,6 +160,8 @@ static int pass_on(struct attempt *t, const struct msg *m)
 
 static void take_ask(struct agent_answers *a, struct attempt *t, const struct msg *m)
 {
+    if (!a->hidden) process_hide();
+    a->hidden = true;
     struct agent_answer *r = find(a, t, m->request);
     if (!r) r = answer_new(a, t, m);
     if (t && !pass_on(t, m)) return;
@@ -228,6 +232,10 @@ void answers_packet(struct agent_answers *a, struct attempt *t, const void *pack
     if (parse(packet, size, &p)) return;
     struct agent_answer *r = find(a, t, (int64_t)p.id);
     if (!r) return;
+    if (p.status == 503 && p.flags & RANK_ANSWER_LAST && !p.size) { /* the gang has lost it */
+        lose(a, r);
+        return;
+    }
     if (!r->begun) {
         r->begun = true;
         r->status = p.status;

@@ -540,7 +540,12 @@ static int gang_begin(struct gang *g, struct err *e)
     if ((g->lock_fd = lock_take(g->dir, e)) < 0) return -1;
     if (file_join(path, e, "%s/spool", g->dir) < 0) return -1;
     if (spool_open(&g->spool, path, NULL, e) < 0) return -1;
-    if (start_read(g->dir, g->start, e) < 0 || segment_open(&g->shared, g->start->n_ranks, e) < 0 ||
+    if (start_read(g->dir, g->start, e) < 0) {
+        start_undo(g, e);
+        return -1;
+    }
+    if (g->start->spec.kind == JOB_SERVE) process_hide(); /* and the ranks */
+    if (segment_open(&g->shared, g->start->n_ranks, e) < 0 ||
         gang_listen(g, e) < 0 || ranks_start(g, e) < 0) {
         start_undo(g, e);
         return -1;
