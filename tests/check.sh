@@ -286,6 +286,7 @@ side private: "what no job may read" count tests/scripts/private.sh
 side removal: "what is removed is gone, and nothing else" count tests/scripts/removal.sh
 side models: "model directories" count tests/scripts/models.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
+begin_all serve_faults: "faults under a job that serves" && count tests/scripts/serve_faults.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh
 run_sides scripts
 run_again
