@@ -255,6 +255,7 @@ side_all previous: "the version before, under this one and beside it" count "JOB
 side_all asan: "end to end" count "BUILD=build/asan tests/scripts/e2e.sh"
 side_all adapter: "adapters through all programs" count tests/scripts/adapter.sh
 side_all serve: "a job that serves, asked by curl" count tests/scripts/serve.sh
+side_all clients: "what clients of OpenAI's API sent, asked again" count tests/scripts/clients.sh
 side_all preference: "preferences through all programs" count tests/scripts/preference.sh
 side_all stages: "stages of a pipeline" count tests/scripts/stages.sh
 side_all nodes: "one gang over two nodes" count tests/scripts/nodes.sh
