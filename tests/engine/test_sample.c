@@ -1,6 +1,8 @@
 /* Compares sampling with an independent reference, which sorts all logits and computes in long
  * double. Compares the places where stop strings are found with strstr. Checks how the lines of a
- * batch are read. */
+ * batch are read.
+ *
+ * tests: needs api/openapi.yaml */
 #include <math.h>
 #include <stdlib.h>
 
@@ -695,6 +697,43 @@ static void test_request_id(void)
         CHECK_MSG(request_id(bad[i], (int64_t)strlen(bad[i]), id, &e) == -1, "%s", bad[i]);
 }
 
+/* Returns the reason for which a served request with this member is refused. */
+static const char *served(const char *member, int size, bool chat)
+{
+    const struct request_call call = {.id = 1, .chat = chat, .adapter = ADAPTER_BASE};
+    char text[128];
+    const int n = snprintf(text, sizeof text, "{\"%.*s\":[[1]]}", size, member);
+    request_of_body(&request, &spec, &call, text, n);
+    return request.refused.text;
+}
+
+/* Checks that a served request knows each member that api/openapi.yaml lists. */
+static void test_openapi_members(void)
+{
+    static const char *const schemas[] = {"\n    OpenAICompletionsRequest:\n",
+                                          "\n    OpenAIChatRequest:\n"};
+    static const char properties[] = "\n      properties:\n";
+    static char text[1 << 20];
+    FILE *f = fopen("api/openapi.yaml", "r");
+    CHECK(f && fread(text, 1, sizeof text - 1, f) > 0);
+    if (f) fclose(f);
+    for (int chat = 0; chat < 2; chat++) {
+        const char *p = strstr(text, schemas[chat]);
+        int n = 0;
+        p = p ? strstr(p, properties) : NULL;
+        p = p ? p + sizeof properties - 1 : "";
+        for (; strspn(p, " ") >= 8; p = strchr(p, '\n') + 1) {
+            if (strspn(p, " ") > 8) continue;
+            const char *why = served(p + 8, (int)strcspn(p + 8, ":"), chat);
+            CHECK_MSG(!strstr(why, "unknown member") && !strstr(why, "not in this version"), "%s",
+                      why);
+            n++;
+        }
+        CHECK(n > 15);
+    }
+    CHECK(strstr(served("other", 5, false), "unknown member"));
+}
+
 int main(void)
 {
     struct err e = {0};
@@ -717,6 +756,7 @@ int main(void)
     RUN(test_refusals);
     RUN(test_room);
     RUN(test_request_id);
+    RUN(test_openapi_members);
     request_fini(&request);
     return test_done("sample");
 }
