@@ -5,6 +5,7 @@ import sys
 
 URL = os.environ.get("OPENAI_BASE_URL", "")
 MODEL = os.environ.get("CLIENTS_MODEL", "reader")
+EMBEDDER = os.environ.get("CLIENTS_EMBEDDER")  # the name of a job that answers embeddings
 SEQ_LEN = int(os.environ.get("CLIENTS_SEQ_LEN", "512"))
 NOT_INSTALLED = 77  # the exit status of a client whose package is missing
 passed = failed = 0

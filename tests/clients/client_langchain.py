@@ -3,11 +3,11 @@
 import asyncio
 import sys
 
-from checks import MODEL, NOT_INSTALLED, URL, check, checked, end, left_out, raises, refused_by_name, same
+from checks import EMBEDDER, MODEL, NOT_INSTALLED, URL, check, checked, end, left_out, raises, refused_by_name, same
 
 try:
     import openai
-    from langchain_openai import ChatOpenAI, OpenAI
+    from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
     from pydantic import BaseModel, Field
 except ImportError:
     sys.exit(NOT_INSTALLED)
@@ -85,12 +85,22 @@ def structured():
              lambda a: a.tool_calls and a.tool_calls[0]["name"] == "weather")
 
 
+def embeddings():
+    if EMBEDDER is None:
+        left_out("OpenAIEmbeddings", "no job answers embeddings")
+        return
+    # The server counts tokens: the package's own tokenizer is that of OpenAI's models.
+    e = OpenAIEmbeddings(model=EMBEDDER, base_url=URL, check_embedding_ctx_length=False)
+    two = e.embed_documents(["The ranks of a ring", "A second text"])
+    same("OpenAIEmbeddings: the same of a query", e.embed_query("A second text"), two[1])
+
+
 def errors():
     raises("an error has its member", openai.BadRequestError,
            lambda: chat.bind(temperature=-1).invoke("a"), lambda e: e.param == "temperature")
 
 
-for part in (answers, completions, structured, errors):
+for part in (answers, completions, structured, embeddings, errors):
     with checked(part.__name__):
         part()
 end()

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from checks import MODEL, NOT_INSTALLED, SEQ_LEN, check, checked, end, left_out, raises, refused_by_name, same
+from checks import EMBEDDER, MODEL, NOT_INSTALLED, SEQ_LEN, check, checked, end, left_out, raises, refused_by_name, same
 
 try:
     import openai
@@ -33,7 +33,7 @@ def chat(c=client, **more):
 
 
 def models():
-    same("models.list", [m.id for m in client.models.list()], [MODEL])
+    check("models.list", MODEL in [m.id for m in client.models.list()])
     same("models.retrieve", client.models.retrieve(MODEL).id, MODEL)
     raises("models.retrieve of none", openai.NotFoundError, lambda: client.models.retrieve("none"),
            lambda e: e.code == "model_not_found")
@@ -130,11 +130,22 @@ def schema_and_tools():
 
 
 def embeddings():
-    try:
-        a = client.embeddings.create(model=MODEL, input=["one", "two"])
-        check("embeddings", len(a.data) == 2, a)
-    except (openai.NotFoundError, openai.BadRequestError) as e:
-        left_out("embeddings of a model that generates", (e.body or {}).get("message"))
+    if EMBEDDER is None:
+        left_out("embeddings", "no job answers them")
+        return
+    texts = ["The ranks of a ring", "A second text"]
+    a = client.embeddings.create(model=EMBEDDER, input=texts)  # as base64, which the package decodes
+    b = client.embeddings.create(model=EMBEDDER, input=texts, encoding_format="float")
+    same("embeddings: one of each text", [d.index for d in a.data], [0, 1])
+    check("as base64 and as numbers: the same",
+          all(abs(x - y) <= 1e-6 for d, e in zip(a.data, b.data) for x, y in zip(d.embedding, e.embedding)))
+    one = client.embeddings.create(model=EMBEDDER, input=texts[1])
+    same("a text alone has the same", one.data[0].embedding, a.data[1].embedding)
+    check("usage", a.usage.prompt_tokens == a.usage.total_tokens > one.usage.prompt_tokens > 0, a.usage)
+    raises("a wrong encoding names its member", openai.BadRequestError, lambda: client.embeddings.create(
+        model=EMBEDDER, input="a", encoding_format="hex"), lambda e: e.param == "encoding_format")
+    raises("a model that generates", openai.BadRequestError,
+           lambda: client.embeddings.create(model=MODEL, input="a"))
 
 
 def errors():

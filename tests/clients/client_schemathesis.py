@@ -20,8 +20,7 @@ except ImportError:
 ROOT = URL[:-len("/openai/v1")]
 SEED = int(os.environ.get("CLIENTS_SEED", "1"))
 HEADERS = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
-CHECKS = [known.status_code_conformance, known.content_type_conformance,
-          known.response_schema_conformance]
+CHECKS = [known.status_code_conformance, known.content_type_conformance]
 schema = schemathesis.openapi.from_url(ROOT + "/openapi.yaml").include(path_regex="^/openai")
 
 
@@ -38,7 +37,9 @@ def ask(case, statuses):
     statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
     if answer.status_code >= 500:
         assert answer.status_code == 503 and "retry-after" in answer.headers, f"{answer.status_code} {answer.text[:300]}"
-    case.validate_response(answer, checks=CHECKS)
+    # The document's schema of a stream is that of its whole text: Schemathesis holds it for an event's.
+    stream = answer.headers["content-type"][0].startswith("text/event-stream")
+    case.validate_response(answer, checks=CHECKS if stream else CHECKS + [known.response_schema_conformance])
 
 
 def run(operation, mode):
@@ -55,8 +56,8 @@ def run(operation, mode):
     name = f"{operation.method.upper()} {operation.path} {mode.value}"
     try:
         drawn()
-    except Exception as e:  # noqa: BLE001
-        check(name, False, f"{statuses} {e}"[:2000])
+    except (Exception, BaseExceptionGroup) as e:  # noqa: BLE001
+        check(name, False, f"{statuses} {e} {getattr(e, 'exceptions', '')}"[:2000])
         return
     check(f"{name}: {sum(statuses.values())} requests, statuses {dict(sorted(statuses.items()))}", True)
 

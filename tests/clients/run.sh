@@ -31,6 +31,10 @@ seqctl pull "$id" taught -q || bad "its files"
 export CLIENTS_HF=$T/data/taught/hf CLIENTS_TEXT=$PWD/tests/data/exam.txt CLIENTS_TASKS=$T/tasks
 mkdir "$CLIENTS_TASKS"
 base=$(seqctl serve serve.json -q --set "model.path=job:$id") || { bad "the job serves"; lib_end; exit 1; }
+# A job that answers embeddings, where this version has them.
+cp -r tests/golden/embed_bert "$T/data/embedder"
+if seqctl serve embedder -q --name embedder --set resources.threads=1 >"$T/embedder" 2>&1; then export CLIENTS_EMBEDDER=embedder
+else echo "left out: embeddings: $(tail -n 1 "$T/embedder")"; fi
 OPENAI_API_KEY=$(head -n 1 "$STATE/token")
 export OPENAI_API_KEY OPENAI_BASE_URL=$base
 # The script's own processes alone: lib.sh finds them by their programs.

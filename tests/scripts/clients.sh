@@ -2,7 +2,7 @@
 # Requests of clients of OpenAI's API, as their packages sent them to tests/clients/run.sh: a job that serves answers
 # each with the status and the shape of then. Packages are not needed: tests/golden/clients has the cases.
 #   BUILD=build/release   KEEP=1 keeps the state directory
-# tests: needs client/examples golden/clients scripts/shape.awk @curl
+# tests: needs client/examples golden/clients golden/embed_bert scripts/shape.awk @curl
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
@@ -18,6 +18,10 @@ cat >"$T/data/serve.json" <<'END_JSON'
 END_JSON
 seqd_start || { lib_end; exit 1; }
 base=$(seqctl serve serve.json -q) && ok "the job serves" || { bad "the job serves"; lib_end; exit 1; }
+if grep -q '"model": *"embedder"' tests/golden/clients/*.txt; then
+    cp -r tests/golden/embed_bert "$T/data/embedder"
+    check "a job answers embeddings" seqctl serve embedder -q --name embedder --set resources.threads=1
+fi
 TOKEN=$(cat "$STATE/token")
 
 # Asks a case, and compares its status and the shape of its answer.
