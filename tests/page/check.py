@@ -302,6 +302,71 @@ try:
     comes("yes cancels it", "document.title.includes('· cancelled ·')")
     comes("and it can be cancelled no more", "!document.querySelector('button[data-act=cancel]')")
 
+    # ---- a job that serves, and what other kinds end with ----
+    waits = json.loads(open(os.path.join(state, "..", "data", "waits.json")).read())
+    model, source = waits["model"], waits["data"]["train"][0]
+    ONE = {"ranks": 1, "threads": 1}
+
+    def submit(**job):
+        return b.ask(f"""fetch('/v1/jobs', {{method: 'POST', body: {json.dumps(json.dumps(job))}, headers: {{Authorization: 'Bearer {token}',
+          'Content-Type': 'application/json'}}}}).then(a => a.json()).then(j => j.id || JSON.stringify(j))""")
+
+    serve = submit(kind="serve", name="<i>asks", model=model, data={"seq_len": 128}, sampling={"max_tokens": 24}, resources=ONE)
+    score = submit(kind="score", model=model, input=source, data={"seq_len": 256}, score={"by_position_bucket": 32}, resources=ONE)
+    verify = submit(kind="verify", model=model, data={"train": [source], "seq_len": 64}, verify={"max_tokens": 64},
+                    parallel={"sp": 2}, resources={"ranks": 2, "threads": 1})
+    go("/jobs/1")
+    b.wait("+document.getElementById('loss')?.dataset.points === 300")
+    b.ask("(e => { e.value = '2, x1, 999'; e.dispatchEvent(new Event('change', {bubbles: true})); })(document.getElementById('over'))")
+    comes("another training's curve over it", "document.querySelectorAll('#loss path.over').length === 2 && "
+          "document.querySelector('#loss path.over').getAttribute('d').length > 100")
+    comes("with its name, and why there is no other", f"{MAIN}.includes({('#2 ' + NAME)!r}) && /#999 there is no job 999/.test({MAIN})")
+    by_step = b.ask("document.querySelector('#loss path.curve').getAttribute('d')")
+    press("button[data-act=by-time]")
+    comes("by time", f"document.querySelector('#loss path.curve').getAttribute('d') !== {by_step!r} && "
+          "/second/.test(document.querySelector('#loss svg').getAttribute('aria-label'))")
+    go(f"/jobs/{score}")
+    comes("losses by position", "+document.getElementById('by-position')?.dataset.points >= 7")
+    go(f"/jobs/{verify}")
+    comes("the worst tensors", "document.querySelectorAll('#tensors tbody tr').length === 20 && "
+          "document.querySelectorAll('#tensors progress')[0].value > document.querySelectorAll('#tensors progress')[19].value")
+
+    SAY = "(t => { document.getElementById('say').value = t; document.querySelector('button[data-act=say]').click(); })"
+    go(f"/jobs/{serve}")
+    comes("a job that serves can be asked", "document.querySelector('#chat button[data-act=say]')?.disabled === false")
+    ok("and says which list is which", "/openai/v1/models lists jobs" in text() and "/v1/models lists model directories" in text(), text())
+    b.ask(SAY + "('<b>hello')")
+    comes("an answer comes, without a template too", "document.querySelectorAll('#turns > div.assistant').length === 1 && !view.chat.stop && "
+          f"document.querySelector('#turns .assistant').textContent.length > 1 && /no chat template/.test({MAIN})")
+    comes("and is counted", "view.job.serving.requests >= 1 && view.job.serving.tokens >= 1 && view.job.serving.waits.first_token.count === 1")
+    comes("with curves", "+document.getElementById('tokens_s')?.dataset.points >= 2 && /open requests/.test(document.getElementById('at').textContent)")
+    ok("what is asked stays text", b.ask("document.querySelectorAll('#turns b, main i').length") == 0 and "<b>hello" in text("#turns"), text("#turns"))
+    # An answer that does not end, and then one that ends with an error: the page's own part alone.
+    b.ask("""window.real = window.fetch; window.fetch = (p, o) => !p.startsWith('/openai') ? window.real(p, o) :
+      Promise.resolve(new Response(new ReadableStream({start(c) {
+        c.enqueue(new TextEncoder().encode('data: {"choices":[{"delta":{"content":"<b>half"}}]}\\n\\n' + (window.bad || '')));
+        if (window.bad) c.close(); else o.signal.addEventListener('abort', () => c.error(new DOMException('x', 'AbortError')));
+      }})))""")
+    b.ask(SAY + "('two')")
+    comes("an answer grows as it comes", "document.querySelector('#turns > div:last-child').textContent === '<b>half' && view.chat.stop")
+    press("button[data-act=end-answer]")
+    comes("and is stopped", "!view.chat.stop && document.querySelector('#turns > div:last-child').textContent === '<b>half'")
+    b.ask("window.bad = 'data: {\"error\":{\"message\":\"<i>lost\"}}\\n\\n'")
+    b.ask(SAY + "('three')")
+    comes("an error in a stream is said", "document.querySelector('#turns > div.bad')?.textContent === '<i>lost' && !view.chat.stop")
+    b.ask("window.fetch = window.real")
+    if pictures:
+        b.picture(os.path.join(pictures, "serve.png"))
+    press("button[data-act=forget]")
+    comes("it is forgotten", "!document.querySelector('#turns > div')")
+    ok("and nothing of it is kept", b.ask("Object.keys(sessionStorage).join() + localStorage.length") == "seqd-token0")
+    b.size(380, 900)
+    ok("nothing of it is wider than the window", b.ask("document.documentElement.scrollWidth") <= 380)
+    b.size(1400, 1000)
+    ok("it is cancelled", post(f"/v1/jobs/{serve}:cancel", "") == 202)
+    comes("and its result is a sentence", "/^\\d+ answers, \\d+ tokens/.test(document.querySelector('#result pre')?.textContent)")
+    b.complaints[:] = [c for c in b.complaints if "40" not in c]  # job 999, and a model without a template
+
     # ---- what the page did meanwhile ----
     sent = [r["url"] for r in b.requests if not r["url"].startswith(("data:", "blob:", "about:"))]
     ok("every request was to seqd", all(u.startswith(url + "/") for u in sent), sent)

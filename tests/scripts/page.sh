@@ -24,13 +24,13 @@ check "one script, one style, no attribute that is either" once
 # Its paths, less their operands, are paths of the document.
 paths() {
     sed -nE 's#^  (/[^ ]*):$#\1#p' api/openapi.yaml | sed -E 's/\{[a-z]+\}/{}/g' | sort -u >"$T/known"
-    grep -oE "[\`'](/v1/|/version)[^\`'?]*" "$T/page.js" | cut -c 2- | sed -E 's/\$\{[^}]*\}/{}/g' | sort -u >"$T/used"
+    grep -oE "[\`'](/v1/|/openai/v1/|/version)[^\`'?]*" "$T/page.js" | cut -c 2- | sed -E 's/\$\{[^}]*\}/{}/g' | sort -u >"$T/used"
     [ "$(wc -l <"$T/used")" -ge 9 ] || { echo "only these were found:"; cat "$T/used"; return 1; }
     ! comm -13 "$T/known" "$T/used" | grep .
 }
 check "its paths are in openapi.yaml" paths
 # Names in it for what the API gives, and where the document has their members: schemas, or a path.
-names='job Job Step|progress Job|place Job|node Node|gpu Node|step Step|got Step|last Step Job|flow Step|event Event|file Artifact
+names='job Job Step Serving|serving Serving|progress Job|place Job|node Node|gpu Node|step Step|got Step|last Step Job|flow Step|event Event|file Artifact
 ckpt Checkpoint|page Page|plan Planned|way Planned|problem Problem|me /v1/me'
 section() { # lines beneath it; of the parts with one name, the last: schemas come after all others
     awk -v at="$1" '{ n = match($0, /[^ ]/) - 1 } on && n <= deep { on = 0 } on { text = text $0 "\n" }
