@@ -360,13 +360,13 @@ static void test_completion_refused(void)
         const char *body, *field, *why;
     } row[] = {
         {HELLO ",\"tools\":[{\"type\":\"function\"}]", "tools", "calls nothing"},
-        {HELLO ",\"functions\":[{}]", "tools", "calls nothing"},
+        {HELLO ",\"functions\":[{}]", "functions", "give tools"},
         {"\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]",
          "messages[0].content[0].type", "no images"},
         {"\"messages\":[]", "messages", "one message"},
         {"\"messages\":\"hi\"", "messages", "a list"},
-        {"\"prompt\":\"hi\"", "prompt", "unknown member"},
-        {HELLO ",\"echo\":true", "echo", "unknown member"},
+        {"\"prompt\":\"hi\"", "prompt", "give messages"},
+        {HELLO ",\"echo\":true", "echo", "has no echo"},
         {HELLO ",\"max_tokens\":3,\"max_completion_tokens\":3", "max_completion_tokens", "are one"},
         {HELLO ",\"max_tokens\":13", "max_tokens", "planned for"},
         {HELLO ",\"top_logprobs\":2", "top_logprobs", "say \\\"logprobs"},

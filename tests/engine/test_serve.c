@@ -9,6 +9,7 @@
 
 #include "api/core/file.h"
 #include "api/core/job_paths.h"
+#include "api/core/jread.h"
 #include "api/core/log.h"
 #include "tests/lib/served.h"
 #include "tests/lib/tiny.h"
@@ -16,6 +17,7 @@
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/serve.h"
+#include "worker/infer/vocabulary.h"
 #include "worker/model/host_copy.h"
 #include "worker/plan/adapter_facts.h"
 #include "worker/plan/check.h"
@@ -46,6 +48,7 @@ static const struct {
     {"wide", "{\"rank\":5,\"alpha\":9,\"rslora\":true,\"dropout\":0,\"layers\":2,\"targets\":[\"all-linear\"]}"},
     {"mlp", "{\"rank\":1,\"alpha\":4,\"rslora\":false,\"dropout\":0,\"layers\":0,\"targets\":[\"mlp\"]}"},
 };
+#define FORMAT(type) "\"response_format\":{\"type\":\"" type
 /* Requests, whose ids are their indexes. The last ones are chats, which only the last model has. */
 static const struct {
     int adapter;
@@ -62,6 +65,10 @@ static const struct {
     {ADAPTER_BASE, true, "\"prompt\":\"one two\",\"seed\":4,\"ignore_eos\":true,\"max_tokens\":17"},
     {1, true, "\"prompt\":\"aaaa\",\"repetition_penalty\":1.5,\"presence_penalty\":0.2,\"max_tokens\":20,\"stop\":\"zz\""},
     {0, false, "\"prompt\":\"last\",\"temperature\":0,\"max_tokens\":1"},
+    {ADAPTER_BASE, true, "\"prompt\":\"j\"," FORMAT("json_object\"}") ",\"n\":2,\"max_tokens\":20,\"logprobs\":1,\"temperature\":1.5"},
+    {0, false, "\"prompt\":\"k\"," FORMAT("json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":{\"properties\":{\"a\":{\"enum\":[1,22,\"b\"]}},\"required\":[\"a\"]}}}")
+     ",\"max_tokens\":20,\"temperature\":0,\"frequency_penalty\":0.5,\"logit_bias\":{\"32\":-100,\"10\":-50}"},
+    {1, true, "\"prompt\":\"l\",\"logit_bias\":{\"97\":90,\"98\":90,\"256\":-100},\"max_tokens\":7," FORMAT("text\"}")},
     {ADAPTER_BASE, false, "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":9,\"stop\":[\"a\",\"st\"]", true},
     {1, true, "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"n\":2,\"max_completion_tokens\":12,\"ignore_eos\":true", true},
 };
@@ -259,10 +266,8 @@ static const struct {
     {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"stream_options\":{\"include_usage\":true}}", 400, "\"param\":\"stream_options\""},
     {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"a\",\"b\"]}", 400, "\"param\":\"prompt\""},
     {SERVE_CHAT, -1, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 400, "\"param\":\"messages\",\"code\":\"unsupported\""},
-    {SERVE_CHAT, -1, "{\"tools\":[{}],\"messages\":[]}", 400, "\"param\":\"tools\""},
-    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":1}}", 400, "logit_bias is not in this version"},
-    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", 400,
-     "response_format is not in this version"},
+    {SERVE_CHAT, -1, "{\"tools\":[{}],\"messages\":[]}", 400, "\"param\":\"messages\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json\"}}", 400, "type must be"},
     {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"n\":129}", 400, "\"param\":\"n\",\"code\":\"too_large\""},
     {SERVE_COMPLETIONS, 2, "{\"prompt\":\"a\"}", 404, "\"param\":\"model\""},
     {SERVE_TOKENIZE, -1, "{\"model\":\"m\",\"prompt\":\"a\\u00e9\"}", 200, "{\"count\":3,\"max_model_len\":64,\"tokens\":[97,195,169]}"},
@@ -413,6 +418,7 @@ static void body(struct ranks *g, int rank, void *arg)
     struct told told;
     struct tokenizer *tokenizer = NULL;
     struct chat_model chat = {0};
+    struct vocabulary vocabulary = {0};
     int rc = tiny_open(t, &j->spec, g, rank, &e);
     told_open(&told);
     struct infer in = {.model = &t->model,
@@ -420,7 +426,8 @@ static void body(struct ranks *g, int rank, void *arg)
                        .job_dir = j->dir,
                        .stopped = never,
                        .arg = rank ? NULL : j,
-                       .progress = &told.p};
+                       .progress = &told.p,
+                       .vocabulary = &vocabulary};
     if (!rc) rc = open_text(j, &tokenizer, &chat, &in, &e);
     if (!rc) rc = fill(&t->model, &e);
     if (!rc) rc = j->serves ? serve(j, &in, rank, &e) : infer_generate(&in, &j->p, &out, &e);
@@ -433,6 +440,7 @@ static void body(struct ranks *g, int rank, void *arg)
               (long long)(t->plan.arena_size + t->plan.segment_size));
     infer_text_fini(&out);
     chat_model_close(&chat);
+    vocabulary_fini(&vocabulary);
     tokenizer_destroy(tokenizer);
     tiny_close(t);
     free(t);
@@ -512,6 +520,26 @@ static char *answer_of(const char *text)
     return to ? strndup(from, (size_t)(to - from)) : strdup("none");
 }
 
+/* Checks that each text that has ended is JSON, if the request asks for JSON. */
+static void check_json(int i, const char *answer)
+{
+    int n = 0;
+    if (!strstr(asked[i].members, "json_")) return;
+    for (const char *at = answer; (at = strstr(at, "\"text\":")); at++) {
+        char text[512];
+        struct jread j, in;
+        jread_init(&j, at + 7, strlen(at + 7));
+        CHECK(jread_next(&j) == J_STRING && !jread_copy(&j, text, sizeof text));
+        const char *finish = strstr(at, "\"finish_reason\":");
+        if (!finish || strncmp(finish + 16, "\"stop\"", 6)) continue;
+        jread_init(&in, text, strlen(text));
+        while (jread_next(&in) > J_END) continue;
+        CHECK_MSG(in.err.code == ERR_NONE && text[0] == '{', "%s: %s", text, in.err.text);
+        n++;
+    }
+    if (strstr(asked[i].members, "enum")) CHECK_MSG(n == 1, "%s", answer);
+}
+
 static void put_batch(void)
 {
     char path[128], text[8192], *at = text;
@@ -544,6 +572,7 @@ static void run_batch(const struct model_shape *x, int P)
         const char *id = strstr(end, "\"custom_id\":\"");
         const int i = id ? atoi(id + 13) : 0;
         wanted[i] = answer_of(end);
+        check_json(i, wanted[i]);
     }
     free(text);
 }

@@ -1,4 +1,4 @@
-/* sources: worker/infer/serve_tokens.c worker/infer/sample.c worker/infer/request_line.c worker/infer/requests.c worker/infer/request_text.c worker/infer/stop.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c api/core/mem.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_merge.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/job_text.c api/core/beneath.c api/core/file.c worker/infer/neutral.c api/core/jwrite.c worker/gguf/[a-z]*.c -DHAVE_PCRE2 -lpcre2-8
+/* sources: worker/infer/serve_tokens.c worker/infer/sample.c worker/infer/request_line.c worker/infer/grammar*.c worker/infer/vocabulary.c worker/infer/request_check.c worker/infer/request_steer.c worker/infer/request_chat.c worker/infer/requests.c worker/infer/request_text.c worker/infer/stop.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c api/core/mem.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_merge.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/job_text.c api/core/beneath.c api/core/file.c worker/infer/neutral.c api/core/jwrite.c worker/gguf/[a-z]*.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Reads any bytes as a line of an openai_batch. A line must either be refused with a sentence, or
  * give a request within the bounds on which generation relies. Reading the line again must give
@@ -13,6 +13,7 @@
 #include "api/core/model_shape.h"
 #include "worker/infer/requests.h"
 #include "worker/infer/serve_tokens.h"
+#include "worker/infer/vocabulary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -50,18 +51,40 @@ static void convert(const struct job_spec *spec, uint32_t endpoint, const char *
     text_fini(&scratch);
 }
 
+/* Follows the request's grammar through bytes: the mask of each state has the byte exactly if the
+ * grammar takes it, and each text can continue or end. */
+static void follow(const struct request *r, const char *text, size_t size)
+{
+    static struct grammar_state s, next;
+    uint64_t mask[5];
+    if (!r->grammar) return;
+    grammar_begin(r->grammar, &s);
+    for (size_t i = 0; i < size && i < 256; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        uint64_t any = 0;
+        vocabulary_mask(r->vocabulary, r->grammar, &s, mask);
+        for (int k = 0; k < 5; k++) any |= mask[k];
+        assert(any || grammar_complete(r->grammar, &s));
+        assert(grammar_step(r->grammar, &s, c, &next) == (mask[c / 64] >> c % 64 & 1));
+        if (next.n) s = next;
+    }
+}
+
 /* Reads the body of a request that waits for a slot. */
 static void serve(const struct job_spec *spec, bool chat, const char *body, size_t size)
 {
     const struct request_call call = {.id = 7, .chat = chat, .adapter = ADAPTER_BASE};
+    static struct vocabulary words;
     struct request r;
     struct err e = {0};
     if (request_init(&r, (int64_t)size, &e)) return;
+    r.vocabulary = &words;
     request_of_body(&r, spec, &call, body, (int64_t)size);
     if (r.refused.code == ERR_NONE)
         check_good(&r, spec);
     else
         assert(r.refused.text[0]);
+    follow(&r, body, size);
     assert(!r.too_long || r.refused.code == ERR_TOO_LARGE);
     assert(r.refused.code != ERR_NONE || r.n <= REQUEST_SERVED_N);
     request_trim(&r);

@@ -67,6 +67,7 @@ void infer_work_fini(struct infer_work *w, int n)
     for (int i = 0; i < n; i++) {
         context_layout_fini(&w[i].layout);
         spell_fini(&w[i].spell);
+        steer_fini(&w[i].steer);
         w[i] = (struct infer_work){0};
     }
 }
@@ -291,6 +292,9 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
         kept[i] = w->logits[ends->id[i]];
         w->logits[ends->id[i]] = -INFINITY;
     }
+    w->sampler.allowed = steer_mask(&w->steer, r, ends);
+    w->sampler.bias = r->bias;
+    w->sampler.n_bias = r->n_bias;
     const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
     for (int i = n - 1; i >= 0; i--) { /* go through the list in descending order, because an
                                         * id may be listed twice */
@@ -360,6 +364,7 @@ static int begin_choice(const struct infer *in, struct infer_work *w, struct err
     choice_of(w)->finish = FINISH_LENGTH;
     stop_begin(&r->stop);
     sampler_rewind(&w->sampler);
+    steer_rewind(&w->steer, r);
     memcpy(w->logits, w->first, (size_t)in->model->shape.vocab * sizeof *w->logits);
     if (!in->tokenizer) return 0;
     return spell_begin(&w->spell, in->tokenizer, r->tokens, r->n_tokens, e);
@@ -440,6 +445,7 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
     const int n_top = r->logprobs > 0 ? r->logprobs : 0;
     const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
     const int32_t token = (int32_t)w->choice;
+    bool closed;
     *ended = true;
     w->stopped = 0;
     w->cut = -1;
@@ -455,11 +461,10 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
     note_token(in, w);
     if (take_text(in, w, e)) return -1;
     *ended = (w->stopped || w->cut >= 0) && w->n >= r->min_tokens;
-    if (*ended)
-        choice_of(w)->finish = FINISH_STOP;
-    else
-        w->stopped = 0, w->cut = -1;
-    *ended |= w->n == r->max_tokens;
+    if (!*ended) w->stopped = 0, w->cut = -1;
+    if (steer_take(&w->steer, r, token, ends, &closed, e)) return -1;
+    if (*ended || closed) choice_of(w)->finish = FINISH_STOP;
+    *ended |= closed || w->n == r->max_tokens;
     return 0;
 }
 
@@ -591,6 +596,7 @@ int infer_begin(const struct infer *in, struct infer_work *w, const struct reque
     out->choice = calloc((size_t)r->n, sizeof *out->choice);
     if (!out->choice)
         return err_set(e, ERR_IO, "out of memory for %lld continuations", (long long)r->n);
+    if (steer_begin(&w->steer, r, in->model->shape.vocab, e)) return -1;
     return infer_check_length(in, r->n_tokens, e) || begin_answer(in, w, e) ? -1 : 0;
 }
 

@@ -251,6 +251,7 @@ static int generator_open(struct generator *g, struct err *e)
         r->tokenizer = g->in->tokenizer;
         r->no_tokenizer = g->in->no_tokenizer;
         r->chat = g->in->chat;
+        r->vocabulary = g->in->vocabulary;
     }
     g->reply.tokenizer = g->in->tokenizer;
     g->reply.created = g->in->chat.submitted_s;

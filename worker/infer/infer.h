@@ -25,6 +25,7 @@
 #include "worker/infer/requests.h"
 #include "worker/infer/sample.h"
 #include "worker/infer/spell.h"
+#include "worker/infer/steer.h"
 #include "worker/model/model.h"
 
 struct infer {
@@ -47,6 +48,8 @@ struct infer {
     const struct err *no_tokenizer;
     struct request_chat chat; /* for generate: how conversations are read; if it is {0},
                                * conversations are refused */
+    /* for grammars of requests; NULL refuses such requests */
+    struct vocabulary *vocabulary;
     /* Called between two units of work. The argument `journal` is the descriptor of the file
      * with the results, or -1 if there is no such file. If the call returns -1, the job ends
      * at this point. `leave` may be NULL. */
@@ -74,6 +77,7 @@ struct infer_work {
     struct sample_top *top;
     int n_top;          /* -1 if the job reports no log-probabilities */
     struct spell spell; /* with a tokenizer: the text of the current continuation */
+    struct steer steer; /* with a grammar: its state and mask */
     struct context_layout layout;
     /* Copy of the states of the layers after the prompt. It is needed because each continuation
      * changes the states. NULL if no layer has states. */

@@ -1,5 +1,5 @@
-/* neutral.h: recognizes members of OpenAI requests that a batch does not use and whose values do
- * not change the answer. */
+/* neutral.h: the members of the OpenAI API that change nothing here, and the reasons why other
+ * values of them are refused. */
 #ifndef SEQD_INFER_NEUTRAL_H
 #define SEQD_INFER_NEUTRAL_H
 
@@ -8,7 +8,8 @@
 
 /* Returns true if the member has a value that does not change the answer. Call this function
  * when j has returned the member's key. If the result is true, the position of j is after the
- * value. If the result is false, j is unchanged. */
-bool neutral_member(struct jread *j);
+ * value. If the result is false, j is unchanged, and if the API has the member, *name is its name
+ * and *why the reason why its value is refused. */
+bool neutral_member(struct jread *j, const char **name, const char **why);
 
 #endif

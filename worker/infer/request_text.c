@@ -86,23 +86,30 @@ int request_text_chats(const struct request *r, const struct job_spec *spec, str
     return rc;
 }
 
-/* Renders the chat template. json [size] is the list of messages. */
-static int write_messages(struct request *r, const char *json, int64_t size, struct err *e)
+static int add_part(struct text *t, const char *name, struct request_part part)
+{
+    if (!part.json) return 0;
+    if (text_add(t, name, (int64_t)strlen(name)) < 0) return -1;
+    return text_add(t, part.json, part.size);
+}
+
+/* Renders the chat template. */
+static int write_messages(struct request *r, const struct request_talk *talk, struct err *e)
 {
     const struct chat_model *m = r->chat.model;
     struct text *t = &r->talk;
     t->n = 0;
-    if (text_add(t, "{\"messages\":", 12) < 0 || text_add(t, json, size) < 0 ||
-        text_add(t, "}", 1) < 0)
+    if (add_part(t, "{\"messages\":", talk->messages) < 0 ||
+        add_part(t, ",\"chat_template_kwargs\":", talk->kwargs) < 0 || text_add(t, "}", 1) < 0)
         return buffer_full(e);
     return chat_render(m->t, t->data, t->n, &m->tokens, true, chat_day(r->chat.submitted_s),
                        &r->written, e);
 }
 
-int request_text_of_messages(struct request *r, const struct job_spec *spec, const char *json,
-                             int64_t size, struct err *e)
+int request_text_of_messages(struct request *r, const struct job_spec *spec,
+                             const struct request_talk *talk, struct err *e)
 {
-    if (write_messages(r, json, size, e)) {
+    if (write_messages(r, talk, e)) {
         if (!*e->field) strcpy(e->field, "messages");
         return -1;
     }

@@ -3,7 +3,7 @@
 #ifndef SEQD_INFER_REQUEST_TEXT_H
 #define SEQD_INFER_REQUEST_TEXT_H
 
-#include "worker/infer/requests.h"
+#include "worker/infer/request_body.h"
 
 /* Returns true if requests of the job may have text, because the job has a tokenizer or reads
  * text as bytes. */
@@ -19,9 +19,13 @@ int request_text_take(struct request *r, const struct job_spec *spec, const char
                       int64_t size, bool add_special, struct err *e);
 /* Fails if the job reads no conversations; the error has the reason. */
 int request_text_chats(const struct request *r, const struct job_spec *spec, struct err *e);
-/* Fills r->tokens with the tokens of a conversation. json [size] is the list of its messages.
+/* The JSON texts of a conversation: the list of its messages, and an object or no text. */
+struct request_talk {
+    struct request_part messages, kwargs;
+};
+/* Fills r->tokens with the tokens of a conversation.
  * Fails as chat_render does, and also as request_text_take does. */
-int request_text_of_messages(struct request *r, const struct job_spec *spec, const char *json,
-                             int64_t size, struct err *e);
+int request_text_of_messages(struct request *r, const struct job_spec *spec,
+                             const struct request_talk *talk, struct err *e);
 
 #endif

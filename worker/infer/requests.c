@@ -9,6 +9,7 @@
 #include "api/core/field.h"
 #include "api/core/job.h"
 #include "api/core/jread.h"
+#include "api/core/nearest.h"
 #include "api/core/sha256.h"
 #include "api/core/utf8.h"
 #include "worker/infer/neutral.h"
@@ -35,10 +36,20 @@ static void free_scratch(struct request *r)
     r->room = 0;
 }
 
+static void free_steering(struct request *r)
+{
+    grammar_destroy(r->grammar);
+    free(r->bias);
+    r->grammar = NULL;
+    r->bias = NULL;
+    r->n_bias = 0;
+}
+
 void request_fini(struct request *r)
 {
     free_scratch(r);
     free(r->tokens);
+    free_steering(r);
     r->tokens = NULL;
 }
 
@@ -53,6 +64,7 @@ void request_trim(struct request *r)
 /* Sets all options to those of the job. */
 void request_defaults(struct request *r, const struct job_spec *spec)
 {
+    free_steering(r);
     r->id[0] = 0;
     r->n_tokens = 0;
     r->sample = (struct sample_options){.temperature = spec->sampling.temperature,
@@ -235,29 +247,42 @@ static int take_prompt(struct request_body *b, enum jtok t)
 
 /* ---- conversations --------------------------------------------------------------------------- */
 
+/* Notes the place of a value, which is read after all members. */
+static int take_part(struct request_body *b, enum jtok t, const char *name, enum jtok want,
+                     struct request_part *out)
+{
+    const char *begin = b->j.p - 1;
+    if (t != want)
+        return err_field(b->e, ERR_INVALID, name, "%s must be %s", name,
+                         want == J_ARRAY ? "a list" : "an object");
+    if (jread_skip(&b->j)) return -1;
+    *out = (struct request_part){begin, b->j.p - begin};
+    return 0;
+}
+
 static int take_messages(struct request_body *b, enum jtok t)
 {
-    struct request *r = b->r;
-    const char *begin = b->j.p - 1;
-    struct jread in = b->j;
-    r->n_tokens = 0;
-    if (request_text_chats(r, b->spec, b->e)) return -1;
+    b->r->n_tokens = 0;
+    if (request_text_chats(b->r, b->spec, b->e)) return -1;
     if (t != J_ARRAY)
         return err_field(b->e, ERR_INVALID, "messages",
                          "messages must be a list of objects with role and content");
-    if (jread_skip(&b->j)) return -1;
-    /* An empty list is refused later, in the way of a missing list. */
-    if (jread_next(&in) == J_ARRAY_END) return 0;
-    return request_text_of_messages(r, b->spec, begin, b->j.p - begin, b->e);
+    return take_part(b, t, "messages", J_ARRAY, &b->messages);
+}
+
+static int take_kwargs(struct request_body *b, enum jtok t)
+{
+    return take_part(b, t, "chat_template_kwargs", J_OBJECT, &b->kwargs);
 }
 
 static int take_tools(struct request_body *b, enum jtok t)
 {
-    struct jread in = b->j;
-    if (t == J_ARRAY && jread_next(&in) == J_ARRAY_END) return jread_skip(&b->j);
-    return err_field(b->e, ERR_UNSUPPORTED, "tools",
-                     "tools: an answer is text and calls nothing: leave tools out, or write them "
-                     "into a message");
+    return take_part(b, t, "tools", J_ARRAY, &b->tools);
+}
+
+static int take_format(struct request_body *b, enum jtok t)
+{
+    return take_part(b, t, "response_format", J_OBJECT, &b->format);
 }
 
 static int take_logprobs(struct request_body *b, enum jtok t)
@@ -397,11 +422,13 @@ static const struct request_member {
     {"logprobs", take_logprobs, API_CHAT},
     {"top_logprobs", take_top_logprobs, API_CHAT},
     {"tools", take_tools, API_CHAT},
-    {"functions", take_tools, API_CHAT},
+    {"chat_template_kwargs", take_kwargs, API_CHAT},
+    {"response_format", take_format, API_BOTH},
+    {"logit_bias", request_take_bias, API_BOTH},
     {"stream_options", take_stream_options, API_BOTH},
 };
 #define N_MEMBERS (sizeof members / sizeof *members)
-_Static_assert(N_MEMBERS + N_NUMBERS <= 32, "a bit of body.seen for each");
+_Static_assert(N_MEMBERS + N_NUMBERS <= 64, "a bit of body.seen for each");
 
 static bool api_has(const struct request_body *b, enum request_api api)
 {
@@ -417,33 +444,49 @@ static size_t find_member(const struct request_body *b)
     return N_MEMBERS + N_NUMBERS;
 }
 
-/* Returns the name of a member that the API has and this version has not, or NULL. */
-static const char *later_member(const struct jread *j)
+/* Returns the name of the member or the number i, or NULL. */
+static const char *nth_name(size_t i)
 {
-    static const char *const names[] = {"response_format", "tools", "functions", "tool_choice",
-                                        "logit_bias"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (jread_is(j, names[i])) return names[i];
-    return NULL;
+    if (i < N_MEMBERS) return members[i].name;
+    return i < N_MEMBERS + N_NUMBERS ? numbers[i - N_MEMBERS].name : NULL;
+}
+
+static bool nth_has(const struct request_body *b, size_t i)
+{
+    return api_has(b, i < N_MEMBERS ? members[i].api : numbers[i - N_MEMBERS].api);
+}
+
+static int refuse_unknown(struct request_body *b)
+{
+    char name[64];
+    const char *near = NULL;
+    if (jread_copy(&b->j, name, sizeof name)) strcpy(name, "(a long name)");
+    int most = nearest_most(name);
+    for (size_t i = 0; nth_name(i); i++) {
+        const int d = nth_has(b, i) ? nearest_distance(name, nth_name(i)) : NEAREST_FAR;
+        if (d > most) continue;
+        most = d - 1;
+        near = nth_name(i);
+    }
+    utf8_show(name);
+    if (near)
+        return err_field(b->e, ERR_INVALID, name,
+                         "unknown member \"%s\", did you mean \"%s\"? Leave it out", name, near);
+    return err_field(b->e, ERR_INVALID, name, "unknown member \"%s\": leave it out", name);
 }
 
 static int take_member(struct request_body *b)
 {
-    const char *known;
-    char name[64];
     const size_t i = find_member(b);
     if (i == N_MEMBERS + N_NUMBERS) {
-        if (neutral_member(&b->j)) return 0;
-        if (b->r->serves && (known = later_member(&b->j)))
-            return err_field(b->e, ERR_UNSUPPORTED, known,
-                             "%s is not in this version: leave it out", known);
-        if (jread_copy(&b->j, name, sizeof name)) strcpy(name, "(a long name)");
-        utf8_show(name);
-        return err_field(b->e, ERR_INVALID, name, "unknown member \"%s\": leave it out", name);
+        const char *name, *why = NULL;
+        if (neutral_member(&b->j, &name, &why)) return 0;
+        if (why) return err_field(b->e, ERR_UNSUPPORTED, name, "%s: %s", name, why);
+        return refuse_unknown(b);
     }
-    known = i < N_MEMBERS ? members[i].name : numbers[i - N_MEMBERS].name;
+    const char *const known = nth_name(i);
     if (b->seen >> i & 1) return err_field(b->e, ERR_INVALID, known, "%s occurs twice", known);
-    b->seen |= 1u << i;
+    b->seen |= (uint64_t)1 << i;
     enum jtok t = jread_next(&b->j);
     if (t == J_NULL || t == J_ERROR) return 0; /* if j has an error, the caller reports it */
     return i < N_MEMBERS ? members[i].take(b, t) : take_number(b, &numbers[i - N_MEMBERS], t);
@@ -455,87 +498,7 @@ int request_body_take(struct request_body *b)
     if (t != J_OBJECT) return err_field(b->e, ERR_INVALID, "body", "body must be an object");
     while ((t = jread_next(&b->j)) == J_KEY)
         if (take_member(b)) return -1;
-    return 0;
-}
-
-/* Refuses a request whose prompt and answer together would be longer than the job allows. The
- * error names the fields to change. */
-static int check_room(struct request_body *b, const char *prompt)
-{
-    const int64_t S = b->spec->data.seq_len, most = b->spec->sampling.max_tokens,
-                  n = b->r->n_tokens, max = b->r->max_tokens, need = n + max;
-    const int64_t usual = (int64_t)spec_field("sampling.max_tokens")->fallback, /* the default */
-        longer = !b->length && most == S - 1 && most < usual ? n + usual : need,
-                  least = b->r->echo ? 0 : 1; /* of max_tokens */
-    const char *less = n + least > S             ? "shorten the prompt"
-                       : !b->length && n + 1 > S ? "give the request max_tokens 0"
-                       : b->length               ? "lower max_tokens"
-                                   : "lower sampling.max_tokens, or give the request a max_tokens";
-    if (max > most)
-        return err_field(
-            b->e, ERR_TOO_LARGE, "max_tokens",
-            "max_tokens %lld: this job was planned for sampling.max_tokens %lld: raise it%s",
-            (long long)max, (long long)most, need > S ? ", and data.seq_len" : "");
-    if (need <= S) return 0;
-    b->r->too_long = true;
-    return err_field(b->e, ERR_TOO_LARGE, prompt,
-                     "the prompt of %lld tokens and %s %lld are %lld together: the job was planned "
-                     "for data.seq_len %lld: raise data.seq_len to %lld, or %s",
-                     (long long)n, b->length ? "max_tokens" : "sampling.max_tokens", (long long)max,
-                     (long long)need, (long long)S, (long long)longer, less);
-}
-
-/* Makes the answer of a served request that says no length as long as the sequence allows. */
-static void leave_room(struct request_body *b)
-{
-    struct request *r = b->r;
-    const int64_t left = b->spec->data.seq_len - r->n_tokens;
-    if (r->serves && !b->length && left > 0 && r->max_tokens > left) r->max_tokens = left;
-}
-
-/* Checks the rules of members that only served requests have, or whose range is smaller there. */
-static int check_served(struct request_body *b)
-{
-    const struct request *r = b->r;
-    if (b->options && !r->stream)
-        return err_field(b->e, ERR_INVALID, "stream_options",
-                         "stream_options without stream: say \"stream\": true");
-    if (r->stream && r->echo)
-        return err_field(b->e, ERR_UNSUPPORTED, "echo",
-                         "echo is not streamed in this version: leave out one of echo and stream");
-    if (r->serves && r->n > REQUEST_SERVED_N)
-        return err_field(b->e, ERR_TOO_LARGE, "n",
-                         "n is %lld: a serve job gives at most %d continuations, ask in parts",
-                         (long long)r->n, REQUEST_SERVED_N);
-    return 0;
-}
-
-/* Checks the rules that concern several members. */
-int request_body_check(struct request_body *b)
-{
-    const struct request *r = b->r;
-    const int64_t V = b->spec->model.shape.vocab;
-    const char *const prompt = r->is_chat ? "messages" : "prompt";
-    if (!r->n_tokens)
-        return err_field(b->e, ERR_INVALID, prompt, "%s is missing or empty: give one %s", prompt,
-                         r->is_chat ? "message" : "token");
-    leave_room(b);
-    if (check_room(b, prompt) || check_served(b)) return -1;
-    if (!r->max_tokens && !r->echo)
-        return err_field(b->e, ERR_INVALID, "max_tokens", "max_tokens 0 asks for nothing");
-    if (r->min_tokens > r->max_tokens)
-        return err_field(b->e, ERR_INVALID, "min_tokens", "min_tokens %lld is over max_tokens %lld",
-                         (long long)r->min_tokens, (long long)r->max_tokens);
-    if (r->sample.top_k > V)
-        return err_field(b->e, ERR_INVALID, "top_k", "top_k %lld: the vocabulary has %lld",
-                         (long long)r->sample.top_k, (long long)V);
-    if (b->best_of >= 0 && b->best_of != r->n)
-        return err_field(b->e, ERR_UNSUPPORTED, "best_of", "best_of must be n, %lld",
-                         (long long)r->n);
-    if (b->top_logprobs >= 0 && r->logprobs < 0)
-        return err_field(b->e, ERR_INVALID, "top_logprobs",
-                         "top_logprobs without logprobs: say \"logprobs\": true");
-    return 0;
+    return b->j.err.code == ERR_NONE ? request_take_parts(b) : 0;
 }
 
 struct request_body request_body_begin(struct request *r, const struct job_spec *spec)

@@ -10,18 +10,22 @@
  *
  * The body may have prompt (a string, or a list of token ids), max_tokens, temperature, top_p,
  * top_k, min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos,
- * seed, stop (a string, or a list of up to STOP_STRINGS strings), n, logprobs and echo. user (a
- * string) is accepted and ignored; stream may be false, and best_of may equal n. model is a string,
+ * seed, stop (a string, or a list of up to STOP_STRINGS strings), n, logprobs, echo, logit_bias (an
+ * object of up to REQUEST_BIAS ids and numbers) and response_format (text, json_object or
+ * json_schema; grammar.h says which schemas, and which texts). user (a string) is accepted and
+ * ignored; stream may be false, and best_of may equal n. model is a string,
  * which is ignored too unless the job has model.adapters: then it is the name of one of them. The
  * job's name, its model.path as answers have it, or no model stand for the model without an
  * adapter. A member that is null or missing gets the job's value. Unused members may have their
  * usual values (neutral.h). A request with any other member or value is refused, so that no member
- * is silently ignored. The other requests of the file are still answered.
+ * is silently ignored. A member of the API is refused with the reason, an unknown one with the
+ * nearest name. The other requests of the file are still answered.
  *
  * In a chat the body has messages instead of prompt. The model's chat template writes the messages
  * and the start of the assistant's next turn. max_completion_tokens is another name of max_tokens.
  * logprobs is true or false, and top_logprobs is the number of alternatives. There is no echo and
- * no best_of. Tools are refused, except for an empty list.
+ * no best_of. The members of chat_template_kwargs are variables of the template. Tools are refused,
+ * except for an empty list.
  *
  * A served request may have stream, with stream_options.include_usage. Its n is at most
  * REQUEST_SERVED_N. Its model is any string,
@@ -40,12 +44,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "worker/infer/grammar.h"
 #include "worker/infer/sample.h"
 #include "worker/infer/stop.h"
 #include "worker/text/chat_model.h"
 #include "worker/text/tokenizer.h"
 
 struct job_spec;
+struct vocabulary;
 
 /* The most continuations of a served request. Each may copy the prompt's text. */
 #define REQUEST_SERVED_N 128
@@ -70,6 +76,10 @@ struct request {
     const struct err *no_tokenizer; /* borrowed: the reason why text is refused; NULL means the
                                      * usual reason */
     struct request_chat chat;
+    struct vocabulary *vocabulary; /* borrowed; NULL refuses grammars */
+    struct grammar *grammar;       /* owned: the texts that are allowed; NULL allows all */
+    struct sample_bias *bias;      /* owned [n_bias]: logit_bias, in ascending order of ids */
+    int32_t n_bias;
     struct tokens cut; /* owned, like the next two members: scratch memory */
     struct text talk;
     struct template_output written;

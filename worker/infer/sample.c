@@ -69,15 +69,23 @@ static double penalised(const struct sampler *s, double z, int64_t i,
     return times ? z - (o->frequency * times + o->presence) : z;
 }
 
+static bool may_choose(const struct sampler *s, int32_t id, int32_t banned)
+{
+    return id != banned && (!s->allowed || s->allowed[id / 64] >> id % 64 & 1);
+}
+
 /* Fills z. Returns the id with the largest z. If several ids have the largest z, returns the
  * lowest of these ids. */
 static int32_t penalise(struct sampler *s, const float *logits, const struct sample_options *o,
                         int32_t banned)
 {
-    int32_t best = -1;
+    int32_t best = -1, k = 0;
     for (int32_t i = 0; i < s->n_vocab; i++) {
-        s->z[i] = i == banned ? -(double)INFINITY : penalised(s, (double)logits[i], i, o);
-        if (i != banned && (best < 0 || s->z[i] > s->z[best])) best = i;
+        double z = (double)logits[i];
+        if (k < s->n_bias && s->bias[k].id == i) z += s->bias[k++].add;
+        const bool may = may_choose(s, i, banned);
+        s->z[i] = may ? penalised(s, z, i, o) : -(double)INFINITY;
+        if (may && (best < 0 || s->z[i] > s->z[best])) best = i;
     }
     assert(best >= 0 && isfinite(s->z[best]));
     return best;

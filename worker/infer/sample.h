@@ -1,5 +1,6 @@
 /* sample.h: chooses the next token from logits, and converts tokens of bytes to text.
  * Order of operations on the model's logits z:
+ *   0 mask, bias    keeps only the allowed ids, if there is a mask, and adds logit_bias
  *   1 penalties     first repetition, as in transformers: z becomes z / r if z > 0 and z * r
  *                   otherwise, for every token of the prompt and of the text so far. Then, as in
  *                   OpenAI's API, z -= frequency * times + presence, only for generated tokens
@@ -41,6 +42,12 @@ struct sample_key {
     int64_t position; /* position of the token that is chosen */
 };
 
+/* A number that is added to the logit of an id. */
+struct sample_bias {
+    int32_t id;
+    double add;
+};
+
 /* Working memory for choosing tokens. It is set up once. */
 struct sampler {
     int64_t n_vocab;
@@ -49,6 +56,11 @@ struct sampler {
     int32_t *heap;
     int32_t *times;  /* number of occurrences of each token in the generated text */
     uint8_t *prompt; /* 1 if the token occurs in the prompt */
+    /* Borrowed, and set by the caller before a choice. `allowed` has a bit for each id that may be
+     * chosen; NULL allows all ids. `bias` [n_bias] is in ascending order of ids. */
+    const uint64_t *allowed;
+    const struct sample_bias *bias;
+    int32_t n_bias;
 };
 
 /* sampler_size returns how many bytes of memory a sampler needs, which are 25 bytes for each
@@ -62,7 +74,7 @@ void sampler_begin(struct sampler *s, const int32_t *tokens, int64_t n);
 void sampler_rewind(struct sampler *s);
 /* Records that the token has become part of the text. */
 void sampler_take(struct sampler *s, int32_t token);
-/* Chooses a token. At least one of the logits [n_vocab] must be above -inf, and none may be NaN or
+/* Chooses a token. At least one of the allowed logits must be above -inf, and none may be NaN or
  * +inf. If banned is not -1, this id is not chosen, and some other id must have a logit above
  * -inf. */
 int32_t sampler_choose(struct sampler *s, const float *logits, const struct sample_options *o,

@@ -41,6 +41,7 @@ int serve_read_body(const struct infer *in, struct request *r, const struct requ
     r->tokenizer = in->tokenizer;
     r->no_tokenizer = in->no_tokenizer;
     r->chat = in->chat;
+    r->vocabulary = in->vocabulary;
     request_of_body(r, in->spec, c, body, size);
     request_trim(r);
     return 0;

@@ -92,6 +92,7 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
 int task_generate(struct run *r, struct err *e)
 {
     struct token_ends ends = {0};
+    struct vocabulary vocabulary = {0};
     struct model_tokenizer own = {0};
     struct prompts p = {0};
     struct infer_text out = {0};
@@ -112,6 +113,7 @@ int task_generate(struct run *r, struct err *e)
     in.tokenizer = own.tokenizer;
     in.no_tokenizer = &own.why;
     in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
+    in.vocabulary = &vocabulary;
     if (text_ends_open(r, m, &ends, &in, e)) goto out;
     if (infer_generate(&in, &p, &out, e)) goto out;
     const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};
@@ -123,6 +125,7 @@ out:
     context_layout_fini(&c.layout);
     infer_text_fini(&out);
     prompts_fini(&p);
+    vocabulary_fini(&vocabulary);
     model_tokenizer_fini(&own);
     free(m);
     return rc;

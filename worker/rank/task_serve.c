@@ -128,6 +128,7 @@ static int send_counts(struct run *r, const struct serve_result *t, const struct
 int task_serve(struct run *r, struct err *e)
 {
     struct token_ends ends = {0};
+    struct vocabulary vocabulary = {0};
     struct model_tokenizer own = {0};
     struct serve_result out = {0};
     struct serve_door door = {0};
@@ -140,6 +141,7 @@ int task_serve(struct run *r, struct err *e)
     in.tokenizer = own.tokenizer;
     in.no_tokenizer = &own.why;
     in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
+    in.vocabulary = &vocabulary;
     if (text_ends_open(r, m, &ends, &in, e) || say_ready(r, &in, e)) goto out;
     if (serve_run(&in, run_first(r) ? &door : NULL, &out, e)) goto out;
     rc = run_first(r) ? send_counts(r, &out, m, e) : 0;
@@ -147,6 +149,7 @@ int task_serve(struct run *r, struct err *e)
     if (!rc) rc = run_leave(r, -1, e);
 out:
     if (run_first(r)) close_door(r, &door);
+    vocabulary_fini(&vocabulary);
     model_tokenizer_fini(&own);
     free(m);
     return rc;

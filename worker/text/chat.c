@@ -334,10 +334,28 @@ static void set_missing(struct template_run *r, struct dict *vars, const char *n
         jinja_dict_set(&r->h, vars, jinja_value_text(&r->h, name), v);
 }
 
+/* Makes the members of chat_template_kwargs variables, as apply_chat_template does. */
+static void set_kwargs(struct template_run *r, struct dict *vars)
+{
+    static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt"};
+    struct heap *h = &r->h;
+    const struct pyvalue *v = jinja_dict_get_text(h, vars, "chat_template_kwargs");
+    if (!v || v->type == V_NONE) return;
+    if (v->type != V_DICT) refuse(r, "chat_template_kwargs", "must be an object");
+    const struct dict *d = v->dict;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (jinja_dict_get_text(h, d, own[i]))
+            refuse(r, "chat_template_kwargs",
+                   "messages, tools, documents and add_generation_prompt are no members of it");
+    for (int64_t i = 0; i < d->n; i++) jinja_dict_set(h, vars, d->e[i].key, d->e[i].value);
+    jinja_dict_set(h, vars, jinja_value_text(h, "chat_template_kwargs"), jinja_value_none());
+}
+
 static void prepare(struct template_run *r, struct dict *vars, const void *context)
 {
     const struct chat *c = context;
     struct heap *h = &r->h;
+    set_kwargs(r, vars);
     const struct pyvalue *tools = jinja_dict_get_text(h, vars, "tools");
     if (tools && jinja_value_truth(h, *tools) && !jinja_names(r->t, "tools"))
         refuse(r, "tools", "the model's chat template does not take tools");

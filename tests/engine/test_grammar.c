@@ -1,0 +1,535 @@
+/* test_grammar.c: draws schemas, lets a vocabulary of bytes or of longer tokens choose texts at
+ * random under their masks, and checks each complete text with a slow validator of its own, which
+ * reads schema and text again. Checks the exact texts of some schemas, and the refusals. */
+#include <stdarg.h>
+
+#include "api/core/jread.h"
+#include "tests/lib/test.h"
+#include "worker/infer/vocabulary.h"
+
+static uint64_t seed = 1;
+
+static uint32_t draw(uint32_t n)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 33) % n;
+}
+
+/* ---- the validator --------------------------------------------------------------------------- */
+
+static const char *root; /* the schema with $defs */
+
+static enum jtok begin(struct jread *j, const char *at)
+{
+    jread_init(j, at, strlen(at));
+    return jread_next(j);
+}
+
+/* Returns the value of a member of the object at `at`, or NULL. */
+static const char *member(const char *at, const char *key)
+{
+    struct jread j;
+    if (begin(&j, at) != J_OBJECT) return NULL;
+    while (jread_next(&j) == J_KEY) {
+        if (jread_is(&j, key)) {
+            while (*j.p == ' ' || *j.p == '\n') j.p++;
+            return j.p;
+        }
+        jread_skip(&j);
+    }
+    return NULL;
+}
+
+/* Compares values, which are written alike but for white space. */
+static bool same(const char *x, const char *y)
+{
+    struct jread a, b;
+    enum jtok s = begin(&a, x), t = begin(&b, y);
+    for (;; s = jread_next(&a), t = jread_next(&b)) {
+        if (s != t) return false;
+        if ((s == J_STRING || s == J_KEY || s == J_NUMBER) &&
+            (a.len != b.len || memcmp(a.text, b.text, a.len)))
+            return false;
+        if (!a.depth && s != J_KEY) return true;
+    }
+}
+
+static bool is_type(enum jtok t, const struct jread *doc, const char *name)
+{
+    static const char *const names[] = {
+        [J_OBJECT] = "object", [J_ARRAY] = "array",   [J_STRING] = "string", [J_NUMBER] = "number",
+        [J_TRUE] = "boolean",  [J_FALSE] = "boolean", [J_NULL] = "null"};
+    if (t == J_NUMBER && !strcmp(name, "integer")) return !memchr(doc->text, '.', doc->len);
+    return names[t] && !strcmp(names[t], name);
+}
+
+static bool fits(const char *schema, const char *doc);
+
+static bool fits_any(const char *list, const char *doc, bool whole)
+{
+    struct jread j;
+    begin(&j, list);
+    for (;;) {
+        const char *at = j.p + (*j.p == ',');
+        while (*at == ' ') at++;
+        const enum jtok t = jread_next(&j);
+        if (t == J_ARRAY_END) return false;
+        if (whole ? same(at, doc) : fits(at, doc)) return true;
+        jread_skip(&j);
+    }
+}
+
+static bool fits_type(const char *type, const char *doc)
+{
+    struct jread j, d;
+    char name[16];
+    const enum jtok t = begin(&d, doc);
+    if (begin(&j, type) == J_STRING)
+        return !jread_copy(&j, name, sizeof name) && is_type(t, &d, name);
+    while (jread_next(&j) == J_STRING)
+        if (!jread_copy(&j, name, sizeof name) && is_type(t, &d, name)) return true;
+    return false;
+}
+
+static bool fits_array(const char *schema, const char *doc)
+{
+    const char *items = member(schema, "items"), *min = member(schema, "minItems"),
+               *max = member(schema, "maxItems");
+    struct jread j;
+    int n = 0;
+    begin(&j, doc);
+    for (;; n++) {
+        const char *at = j.p + (*j.p == ',');
+        while (*at == ' ' || *at == '\n') at++;
+        if (jread_next(&j) == J_ARRAY_END) break;
+        if (items && !fits(items, at)) return false;
+        jread_skip(&j);
+    }
+    return n >= (min ? atoi(min) : 0) && (!max || n <= atoi(max));
+}
+
+static bool fits_object(const char *schema, const char *doc)
+{
+    const char *properties = member(schema, "properties"), *required = member(schema, "required"),
+               *others = member(schema, "additionalProperties");
+    struct jread j;
+    char name[512];
+    begin(&j, doc);
+    while (jread_next(&j) == J_KEY) {
+        const char *of = jread_copy(&j, name, sizeof name) || !properties
+                             ? NULL
+                             : member(properties, name);
+        const char *at = j.p;
+        while (*at == ' ' || *at == '\n') at++;
+        if (of ? !fits(of, at) : others && !fits(others, at)) return false;
+        jread_skip(&j);
+    }
+    if (!required) return true;
+    begin(&j, required);
+    while (jread_next(&j) == J_STRING)
+        if (jread_copy(&j, name, sizeof name) || !member(doc, name)) return false;
+    return true;
+}
+
+static bool fits(const char *schema, const char *doc)
+{
+    struct jread j;
+    char name[64];
+    if (*schema != '{') return !strncmp(schema, "true", 4);
+    const char *ref = member(schema, "$ref"), *any = member(schema, "anyOf"),
+               *values = member(schema, "enum"), *one = member(schema, "const"),
+               *type = member(schema, "type");
+    if (ref) {
+        begin(&j, ref);
+        jread_copy(&j, name, sizeof name);
+        return fits(member(member(root, "$defs"), name + strlen("#/$defs/")), doc);
+    }
+    if (any && !fits_any(any, doc, false)) return false;
+    if (values && !fits_any(values, doc, true)) return false;
+    if (one && !same(one, doc)) return false;
+    if (type && !fits_type(type, doc)) return false;
+    if (*doc == '{' && !fits_object(schema, doc)) return false;
+    return *doc != '[' || fits_array(schema, doc);
+}
+
+static bool is_json(const char *text)
+{
+    struct jread j;
+    jread_init(&j, text, strlen(text));
+    while (jread_next(&j) > J_END) continue;
+    return j.err.code == ERR_NONE;
+}
+
+/* ---- drawn schemas --------------------------------------------------------------------------- */
+
+static char schema[1 << 16];
+static size_t schema_n;
+
+__attribute__((format(printf, 1, 2))) static void put(const char *format, ...)
+{
+    va_list a;
+    va_start(a, format);
+    schema_n += (size_t)vsnprintf(schema + schema_n, sizeof schema - schema_n, format, a);
+    va_end(a);
+}
+
+static void put_schema(int depth, int defs, bool object);
+
+static void put_object(int depth, int defs)
+{
+    static const char *const names[] = {"a", "ab", "abc", "b", "\xc3\xa9", "", "name"};
+    uint32_t has = draw(128);
+    bool comma = false;
+    put("{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; i < 7; i++) {
+        if (!(has >> i & 1) || draw(2)) {
+            has &= ~(1u << i);
+            continue;
+        }
+        put("%s\"%s\":", comma ? "," : "", names[i]);
+        put_schema(depth - 1, defs, false);
+        comma = true;
+    }
+    put("},\"required\":[");
+    comma = false;
+    for (int i = 0; i < 7; i++) {
+        if (!(has >> i & 1) || draw(2)) continue;
+        put("%s\"%s\"", comma ? "," : "", names[i]);
+        comma = true;
+    }
+    put("]");
+    const uint32_t others = draw(4);
+    if (others) put(",\"additionalProperties\":");
+    if (others == 3) put_schema(depth - 1, defs, true);
+    if (others && others < 3) put("%s", others == 1 ? "false" : "true");
+    put("}");
+}
+
+static void put_schema(int depth, int defs, bool object)
+{
+    static const char *const plain[] = {"{\"type\":\"string\"}",
+                                        "{\"type\":\"integer\"}",
+                                        "{\"type\":\"number\"}",
+                                        "{\"type\":\"boolean\"}",
+                                        "{\"type\":\"null\"}",
+                                        "{\"type\":[\"integer\",\"null\"]}",
+                                        "{\"enum\":[1,12,\"a\",\"ab\",null,{\"k\":[1]},1.5]}",
+                                        "{\"const\":\"x y\"}",
+                                        "{}",
+                                        "true"};
+    const uint32_t kind = depth <= 0 ? 0 : draw(8);
+    if (kind < 3)
+        put("%s", plain[draw(object ? 9 : 10)]);
+    else if (kind == 3 && defs)
+        put("{\"$ref\":\"#/$defs/d%d\",\"title\":\"t\"}", (int)draw((uint32_t)defs));
+    else if (kind == 4) {
+        put("{\"anyOf\":[");
+        for (uint32_t i = draw(3), first = i;; i--) {
+            if (i != first) put(",");
+            put_schema(depth - 1, defs, true);
+            if (!i) break;
+        }
+        put("]}");
+    } else if (kind == 5) {
+        const uint32_t min = draw(3);
+        put("{\"type\":\"array\",\"items\":");
+        put_schema(depth - 1, defs, false);
+        put(",\"minItems\":%d", (int)min);
+        if (draw(2)) put(",\"maxItems\":%d", (int)(min + draw(3)));
+        put("}");
+    } else {
+        put_object(depth, defs);
+    }
+}
+
+static void draw_schema(void)
+{
+    const int defs = (int)draw(3);
+    schema_n = 0;
+    put("{\"$defs\":{");
+    for (int i = 0; i < defs; i++) {
+        put("%s\"d%d\":", i ? "," : "", i);
+        put_schema(2, i, true);
+    }
+    put("},\"anyOf\":[");
+    put_schema(4, defs, true);
+    put("]}");
+    root = schema;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+#define V 300
+static struct vocabulary words;
+static struct grammar_state state;
+
+/* Chooses tokens until the text may end and a draw ends it. Returns false if the text is too
+ * long. */
+static bool choose(const struct grammar *g, char *text, size_t size)
+{
+    uint64_t mask[(V + 63) / 64];
+    struct err e = {0};
+    size_t n = 0;
+    grammar_begin(g, &state);
+    for (;;) {
+        int ids[V], n_ids = 0;
+        vocabulary_mask(&words, g, &state, mask);
+        for (int i = 0; i < V; i++)
+            if (mask[i / 64] >> i % 64 & 1) ids[n_ids++] = i;
+        const bool complete = grammar_complete(g, &state);
+        text[n] = 0;
+        CHECK_MSG(n_ids || complete, "nothing follows %s in %s", text, schema);
+        CHECK(!grammar_ended(&state) || (complete && !n_ids));
+        if (!n_ids || (complete && !draw(3))) return complete;
+        int id = ids[draw((uint32_t)n_ids)];
+        for (int i = 0; i < n_ids && draw(3); i++) /* so that strings and lists end */
+            if (strchr("\"]}", ids[i])) id = ids[i];
+        if (n + 2 > size) return false;
+        CHECK(!vocabulary_take(&words, NULL, g, &state, id, &e));
+        text[n++] = (char)id;
+    }
+}
+
+static void test_drawn(void)
+{
+    static char text[4096];
+    struct err e = {0};
+    int n_texts = 0, n_refused = 0;
+    const int n = small_tests() ? 150 : 1500;
+    CHECK_MSG(!vocabulary_prepare(&words, NULL, V, &e), "%s", e.text);
+    for (int i = 0; i < n; i++) {
+        draw_schema();
+        struct grammar *g = grammar_of_schema(schema, (int64_t)schema_n, &e);
+        if (!g) {
+            /* a drawn schema may only have too many ways */
+            CHECK_MSG(e.code == ERR_TOO_LARGE && strstr(e.text, "anyOf"), "%s: %s", schema, e.text);
+            n_refused++;
+            continue;
+        }
+        for (int k = 0; k < 6; k++) {
+            if (!choose(g, text, sizeof text)) continue;
+            CHECK_MSG(is_json(text) && fits(schema, text), "%s in %s", text, schema);
+            n_texts++;
+        }
+        grammar_destroy(g);
+    }
+    CHECK_MSG(n_texts > 5 * (n - n_refused) && n_refused < n / 5, "%d texts of %d, %d refused",
+              n_texts, n, n_refused);
+    vocabulary_fini(&words);
+}
+
+/* ---- exact texts ----------------------------------------------------------------------------- */
+
+/* Tells how far a grammar takes a text: 0 not, 1 with more to come, 2 as a whole text. */
+static int takes(const struct grammar *g, const char *text)
+{
+    static struct grammar_state next;
+    grammar_begin(g, &state);
+    for (; *text; text++) {
+        if (!grammar_step(g, &state, (unsigned char)*text, &next)) return 0;
+        state = next;
+    }
+    return grammar_complete(g, &state) ? 2 : 1;
+}
+
+#define SPACE32 "                                "
+static const struct {
+    const char *schema; /* NULL: any object */
+    const char *text;
+    int taken;
+} texts[] = {
+    {NULL, "{}", 2},
+    {NULL, "{\"a\": [1, -0.5e+10, null]}", 2},
+    {NULL, "[]", 0},
+    {NULL, " {}", 0},
+    {NULL, "{\n  \"a\": {\n    \"b\": [\n    ]\n  }\n}", 2},
+    {NULL, "{} ", 0},
+    {NULL, "{\n\n", 0},
+    {NULL, "{ \n", 0},
+    {NULL, "{" SPACE32 "}", 2},
+    {NULL, "{" SPACE32 " ", 0},
+    {NULL, "{\t", 0},
+    {NULL, "{\"a\" :", 0},
+    {NULL, "{\"a\":1 ,", 0},
+    {NULL, "{\"a\":1, ", 1},
+    {NULL, "{\"a\":1,}", 0},
+    {NULL, "{\"a\":01", 0},
+    {NULL, "{\"a\":1.}", 0},
+    {NULL, "{\"a\":-}", 0},
+    {NULL, "{\"a\":+1", 0},
+    {NULL, "{\"a\":123456789012345678", 1},
+    {NULL, "{\"a\":1234567890123456789", 0},
+    {NULL, "{\"a\":1e99}", 2},
+    {NULL, "{\"a\":1e999", 0},
+    {NULL, "{\"a\":\"\\u00e9\\n\"}", 2},
+    {NULL, "{\"a\":\"\\ud8", 0},
+    {NULL, "{\"a\":\"\\u0000", 0},
+    {NULL, "{\"a\":\"\n", 0},
+    {NULL, "{\"a\":\"\xc3\xa9\"}", 2},
+    {NULL, "{\"a\":\"\xc3\"", 0},
+    {NULL, "{\"a\":\"\xe0\x80", 0},
+    {NULL, "{\"a\":\"\xed\xa0", 0},
+    {NULL, "{\"a\":\"\xf4\x90", 0},
+    {NULL, "{\"\\", 0},
+    {NULL, "{\"a\":tru", 1},
+    {NULL, "{\"a\":trua", 0},
+    {"{\"type\":\"integer\"}", "12", 2},
+    {"{\"type\":\"integer\"}", "1.", 0},
+    {"{\"type\":\"integer\"}", "-", 1},
+    {"{\"enum\":[1,12,13]}", "1", 2},
+    {"{\"enum\":[1,12,13]}", "13", 2},
+    {"{\"enum\":[1,12,13]}", "14", 0},
+    {"{\"const\":\"a\\\"\\u00e9\"}", "\"a\\\"\xc3\xa9\"", 2},
+    {"{\"const\":[1, {\"a\" : null}]}", "[1,{\"a\":null}]", 2},
+    {"{\"type\":[\"null\",\"boolean\"]}", "false", 2},
+    {"{\"type\":\"boolean\"}", "null", 0},
+    {"{\"properties\":{\"a\":{},\"b\":{}}}", "{\"b\":1,\"a\":2}", 0},
+    {"{\"properties\":{\"a\":{},\"b\":{}}}", "{\"b\":1}", 2},
+    {"{\"properties\":{\"a\":{},\"b\":{}},\"required\":[\"a\"]}", "{\"b", 0},
+    {"{\"properties\":{\"a\":{},\"b\":{}}}", "{\"c", 0},
+    {"{\"properties\":{\"a\":{},\"b\":{}},\"additionalProperties\":true}",
+     "{\"b\":1,\"c\":2,\"d\":3}", 2},
+    {"{\"properties\":{\"a\":{},\"b\":{}},\"additionalProperties\":true}", "{\"b\":1,\"a\"", 0},
+    {"{\"properties\":{\"a\":{},\"b\":{}},\"additionalProperties\":true}", "{\"b\":1,\"ab\":1}", 2},
+    {"{\"required\":[\"z\"]}", "{\"z\":[]}", 2},
+    {"{\"required\":[\"z\"]}", "{}", 0},
+    {"{\"items\":{\"type\":\"null\"},\"minItems\":1,\"maxItems\":2}", "[]", 0},
+    {"{\"items\":{\"type\":\"null\"},\"minItems\":1,\"maxItems\":2}", "[null, null]", 2},
+    {"{\"items\":{\"type\":\"null\"},\"minItems\":1,\"maxItems\":2}", "[null,null,", 0},
+    {"{\"maxItems\":0}", "[ ]", 2},
+    {"{\"maxItems\":0}", "[1", 0},
+    {"{\"anyOf\":[{\"const\":\"ab\"},{\"type\":\"integer\"},{\"const\":\"ac\"}]}", "\"ac\"", 2},
+    {"{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"type\":\"null\"}}}", "null", 2},
+};
+
+static void test_texts(void)
+{
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *s = texts[i].schema;
+        struct grammar *g = s ? grammar_of_schema(s, (int64_t)strlen(s), &e)
+                              : grammar_of_object(&e);
+        CHECK_MSG(g, "%s: %s", s, e.text);
+        const int got = g ? takes(g, texts[i].text) : -1;
+        CHECK_MSG(got == texts[i].taken, "%s, %s: %d", s ? s : "object", texts[i].text, got);
+        grammar_destroy(g);
+    }
+}
+
+/* Values without a schema nest to a limit, and each can then end. */
+static void test_depth(void)
+{
+    char text[128] = "{\"a\":";
+    struct err e = {0};
+    struct grammar *g = grammar_of_object(&e);
+    size_t n = 5;
+    while (n < 120 && (text[n] = '[', text[n + 1] = 0, takes(g, text))) n++;
+    CHECK_MSG(n == 5 + GRAMMAR_DEPTH - 3, "%d", (int)n);
+    for (size_t i = 5; i < 5 + GRAMMAR_DEPTH - 3; i++) text[n++] = ']';
+    strcpy(text + n, "}");
+    CHECK_MSG(n < sizeof text - 1 ? takes(g, text) == 2 : true, "%s", text);
+    grammar_destroy(g);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void refuses(const char *text, enum err_code code, const char *says)
+{
+    struct err e = {0};
+    struct grammar *g = grammar_of_schema(text, (int64_t)strlen(text), &e);
+    CHECK_MSG(!g && e.code == code && strstr(e.text, says), "%.200s: %d %s", text, e.code, e.text);
+    grammar_destroy(g);
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        const char *schema, *says;
+        enum err_code code;
+    } rows[] = {
+        {"{\"type\":\"string\",\"pattern\":\"a\"}", "schema: \"pattern\" is not", ERR_UNSUPPORTED},
+        {"{\"properties\":{\"a\":{\"format\":\"date\"}}}", "schema.properties.a: \"format\"",
+         ERR_UNSUPPORTED},
+        {"{\"oneOf\":[]}", "\"oneOf\"", ERR_UNSUPPORTED},
+        {"{\"allOf\":[]}", "\"allOf\"", ERR_UNSUPPORTED},
+        {"{\"minLength\":1}", "\"minLength\"", ERR_UNSUPPORTED},
+        {"{\"maximum\":1}", "\"maximum\"", ERR_UNSUPPORTED},
+        {"{\"anyOf\":[]}", "no value fits", ERR_INVALID},
+        {"{\"anyOf\":[1]}", "a list of schemas", ERR_INVALID},
+        {"{\"anyOf\":[{}],\"type\":\"null\"}", "beside anyOf", ERR_INVALID},
+        {"{\"$ref\":\"#/$defs/a\"}", "names nothing", ERR_INVALID},
+        {"{\"$ref\":\"http://x\"}", "#/$defs/NAME", ERR_INVALID},
+        {"{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"items\":{\"$ref\":\"#/$defs/a\"}}}}",
+         "recursion", ERR_INVALID},
+        {"{\"items\":{\"$defs\":{}}}", "outermost", ERR_INVALID},
+        {"{\"type\":\"text\"}", "type must be", ERR_INVALID},
+        {"{\"type\":[]}", "empty list", ERR_INVALID},
+        {"{\"type\":\"string\",\"items\":{}}", "items does not belong", ERR_INVALID},
+        {"{\"type\":\"string\",\"enum\":[1]}", "type does not allow", ERR_INVALID},
+        {"{\"enum\":[]}", "no value fits", ERR_INVALID},
+        {"{\"enum\":[1],\"const\":1}", "says it twice", ERR_INVALID},
+        {"{\"minItems\":2,\"maxItems\":1}", "no list fits", ERR_INVALID},
+        {"{\"minItems\":-1}", "minItems must be", ERR_INVALID},
+        {"{\"items\":false}", "must be an object", ERR_INVALID},
+        {"{\"properties\":{},\"required\":[\"a\"],\"additionalProperties\":false}", "required has",
+         ERR_INVALID},
+        {"{\"properties\":{\"a\":{},\"a\":{}}}", "a name twice", ERR_INVALID},
+        {"{\"properties\":{\"a\\\"\":{}}}", "has a quote", ERR_UNSUPPORTED},
+        {"{\"type\":\"null\",\"type\":\"null\"}", "type occurs twice", ERR_INVALID},
+        {"[]", "must be an object", ERR_INVALID},
+        {"{\"type\":\"null\"", "schema: ", ERR_INVALID},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        refuses(rows[i].schema, rows[i].code, rows[i].says);
+}
+
+/* Schemas that would grow without bounds are refused or compiled once. */
+static void test_hostile(void)
+{
+    static char text[GRAMMAR_TEXT + 64];
+    struct err e = {0};
+    for (int kind = 0; kind < 2; kind++) { /* each name of $defs has the next one twice */
+        size_t n = (size_t)sprintf(text, "{\"$ref\":\"#/$defs/0\",\"$defs\":{");
+        for (int i = 0; i < 25; i++)
+            n += (size_t)sprintf(
+                text + n,
+                kind ? "\"%d\":{\"anyOf\":[{\"$ref\":\"#/$defs/%d\"},{\"$ref\":\"#/$defs/%d\"}]},"
+                     : "\"%d\":{\"properties\":{\"a\":{\"$ref\":\"#/$defs/"
+                       "%d\"},\"b\":{\"$ref\":\"#/$defs/%d\"}}},",
+                i, i + 1, i + 1);
+        sprintf(text + n, "\"25\":{\"type\":\"null\"}}}");
+        if (kind) {
+            refuses(text, ERR_TOO_LARGE, "anyOf");
+            continue;
+        }
+        struct grammar *g = grammar_of_schema(text, (int64_t)strlen(text), &e);
+        CHECK_MSG(g, "%s", e.text);
+        grammar_destroy(g);
+    }
+    size_t n = (size_t)sprintf(text, "{\"$ref\":\"#/$defs/0\",\"$defs\":{");
+    for (int i = 0; i < 70; i++)
+        n += (size_t)sprintf(text + n, "\"%d\":{\"items\":{\"$ref\":\"#/$defs/%d\"}},", i, i + 1);
+    sprintf(text + n, "\"70\":{}}}");
+    refuses(text, ERR_TOO_LARGE, "nested too deeply");
+    n = (size_t)sprintf(text, "{\"properties\":{\"0\":{}");
+    for (int i = 1; i < 300; i++) n += (size_t)sprintf(text + n, ",\"%d\":{}", i);
+    strcpy(text + n, "}}");
+    refuses(text, ERR_TOO_LARGE, "256 properties");
+    n = (size_t)sprintf(text, "{\"enum\":[0");
+    for (int i = 1; i < 5000; i++) n += (size_t)sprintf(text + n, ",%d", i);
+    strcpy(text + n, "]}");
+    refuses(text, ERR_TOO_LARGE, "too large");
+    memset(text, ' ', sizeof text - 1);
+    memcpy(text, "{}", 2);
+    refuses(text, ERR_TOO_LARGE, "bytes: at most");
+}
+
+int main(void)
+{
+    RUN(test_texts);
+    RUN(test_depth);
+    RUN(test_refused);
+    RUN(test_hostile);
+    RUN(test_drawn);
+    return test_done("grammar");
+}

@@ -1,0 +1,244 @@
+/* vocabulary.c: sorts the tokens by their bytes, and lays the tree of their common beginnings out in
+ * the order of its walk. In a string most tokens are allowed without a look at their bytes, and the
+ * walk visits the rest. */
+#include "worker/infer/vocabulary.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/assert.h"
+#include "api/core/utf8.h"
+#include "worker/text/buffer.h"
+
+/* The tokens whose bytes are those on the path from the root to the node are
+ * id[first, first + n). */
+struct vocabulary_node {
+    int32_t skip; /* index after the nodes below */
+    int32_t first;
+    uint16_t n;
+    uint8_t byte, depth; /* depth is 1 for a first byte */
+};
+
+struct token_bytes {
+    const char *bytes;
+    int32_t size, id;
+};
+
+struct token_list {
+    struct token_bytes *v; /* owned */
+    int64_t n, room;
+    struct text bytes;
+};
+
+int64_t vocabulary_words(int64_t n_vocab)
+{
+    return (n_vocab + 63) / 64;
+}
+
+void vocabulary_fini(struct vocabulary *v)
+{
+    free(v->all.node);
+    free(v->rest.node);
+    free(v->id);
+    free(v->plain);
+    free(v->state);
+    text_fini(&v->bytes);
+    *v = (struct vocabulary){0};
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static int add_piece(struct token_list *p, int32_t id, int64_t from, struct err *e)
+{
+    const int64_t size = p->bytes.n - from;
+    if (size < 1 || size > VOCABULARY_TOKEN) {
+        p->bytes.n = from;
+        return 0;
+    }
+    if (buffer_grow((void **)&p->v, &p->room, p->n, 1, sizeof *p->v) < 0) return buffer_full(e);
+    p->v[p->n++] = (struct token_bytes){.size = (int32_t)size, .id = id};
+    return 0;
+}
+
+static int add_byte(struct token_list *p, int32_t id, struct err *e)
+{
+    const char byte = (char)id;
+    if (text_add(&p->bytes, &byte, 1) < 0) return buffer_full(e);
+    return add_piece(p, id, p->bytes.n - 1, e);
+}
+
+static int read_pieces(struct token_list *p, struct tokenizer *t, int64_t n_vocab, struct err *e)
+{
+    const int64_t most = t ? tokenizer_size(t) : 256, n = most < n_vocab ? most : n_vocab;
+    for (int32_t id = 0; id < n; id++) {
+        const int64_t from = p->bytes.n;
+        if (!t && add_byte(p, id, e)) return -1;
+        if (!t || tokenizer_is_special(t, id)) continue;
+        if (tokenizer_piece(t, id, &p->bytes, e) < 0 || add_piece(p, id, from, e)) return -1;
+    }
+    const char *at = p->bytes.data;
+    for (int64_t i = 0; i < p->n; at += p->v[i++].size) p->v[i].bytes = at;
+    return 0;
+}
+
+static bool is_whole(const struct token_bytes *p)
+{
+    int32_t i = 0;
+    for (int k; i < p->size && (k = utf8_len(p->bytes + i, p->bytes + p->size)) > 0;) i += k;
+    return i == p->size;
+}
+
+/* Tells whether a text stays in a string with any characters after this token. */
+static bool is_plain(const struct token_bytes *p)
+{
+    for (int32_t i = 0; i < p->size; i++)
+        if ((unsigned char)p->bytes[i] < 0x20 || p->bytes[i] == '"' || p->bytes[i] == '\\')
+            return false;
+    return is_whole(p);
+}
+
+/* Checks that each byte that a grammar may ask for alone has a token. */
+static int check_bytes(struct token_list *p, struct err *e)
+{
+    bool alone[256] = {false}, ends = true;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < p->n; i++)
+        if (p->v[i].size == 1) alone[(unsigned char)p->v[i].bytes[0]] = true;
+    for (int c = ' '; c < 0x7f; c++)
+        if (!alone[c])
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the vocabulary has no token for the character "
+                           "\"%c\" alone",
+                           c);
+    for (int c = 0x80; c < 0xc0; c++) ends &= alone[c];
+    for (int64_t i = 0; i < p->n; i++)
+        if (ends || is_whole(&p->v[i])) p->v[kept++] = p->v[i];
+    p->n = kept;
+    return 0;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct token_bytes *x = a, *y = b;
+    const int order = memcmp(x->bytes, y->bytes, (size_t)(x->size < y->size ? x->size : y->size));
+    if (order) return order;
+    return x->size != y->size ? x->size - y->size : x->id - y->id;
+}
+
+/* ---- the tree -------------------------------------------------------------------------------- */
+
+static int32_t common(const struct token_bytes *x, const struct token_bytes *y)
+{
+    int32_t n = 0;
+    while (n < x->size && n < y->size && x->bytes[n] == y->bytes[n]) n++;
+    return n;
+}
+
+/* Adds the nodes of piece i, which follows `before` in the order of bytes. open [depth] has the
+ * nodes on the path to `before`. */
+static int add_nodes(struct vocabulary_tree *t, const struct token_bytes *before,
+                     const struct token_bytes *p, int64_t i, int32_t *open, struct err *e)
+{
+    const int32_t same = before ? common(before, p) : 0, size = before ? before->size : 0;
+    for (int32_t d = size; d > same; d--) t->node[open[d]].skip = (int32_t)t->n;
+    if (buffer_grow((void **)&t->node, &t->room, t->n, p->size - same, sizeof *t->node) < 0)
+        return buffer_full(e);
+    for (int32_t d = same + 1; d <= p->size; d++) {
+        open[d] = (int32_t)t->n;
+        t->node[t->n++] = (struct vocabulary_node){
+            .first = (int32_t)i, .byte = (uint8_t)p->bytes[d - 1], .depth = (uint8_t)d};
+    }
+    struct vocabulary_node *last = &t->node[open[p->size]];
+    if (!last->n) last->first = (int32_t)i;
+    last->n += last->n < UINT16_MAX;
+    return 0;
+}
+
+/* Makes the tree of pieces, or only of those without a bit in `leave`. The pieces of a node follow
+ * each other, because they have the same bytes. */
+static int make_tree(struct vocabulary_tree *t, const struct token_list *p, const uint64_t *leave,
+                     struct err *e)
+{
+    int32_t open[VOCABULARY_TOKEN + 1];
+    const struct token_bytes *before = NULL;
+    for (int64_t i = 0; i < p->n; i++) {
+        const struct token_bytes *now = &p->v[i];
+        if (leave && leave[now->id / 64] >> now->id % 64 & 1) continue;
+        if (add_nodes(t, before, now, i, open, e)) return -1;
+        before = now;
+    }
+    for (int32_t d = before ? before->size : 0; d > 0; d--) t->node[open[d]].skip = (int32_t)t->n;
+    return 0;
+}
+
+static int make(struct vocabulary *v, struct token_list *p, struct tokenizer *t, struct err *e)
+{
+    const size_t words = (size_t)vocabulary_words(v->n_vocab);
+    if (read_pieces(p, t, v->n_vocab, e) || check_bytes(p, e)) return -1;
+    qsort(p->v, (size_t)p->n, sizeof *p->v, by_bytes);
+    v->id = malloc((size_t)(p->n + 1) * sizeof *v->id);
+    v->plain = calloc(words, sizeof *v->plain);
+    v->state = malloc((VOCABULARY_TOKEN + 1) * sizeof *v->state);
+    if (!v->id || !v->plain || !v->state || text_add(&v->bytes, "", 0) < 0) return buffer_full(e);
+    for (int64_t i = 0; i < p->n; i++) {
+        v->id[i] = p->v[i].id;
+        if (is_plain(&p->v[i])) v->plain[v->id[i] / 64] |= (uint64_t)1 << v->id[i] % 64;
+    }
+    return make_tree(&v->all, p, NULL, e) || make_tree(&v->rest, p, v->plain, e) ? -1 : 0;
+}
+
+int vocabulary_prepare(struct vocabulary *v, struct tokenizer *t, int64_t n_vocab, struct err *e)
+{
+    struct token_list p = {0};
+    if (v->n_vocab) return 0;
+    v->n_vocab = n_vocab;
+    const int rc = make(v, &p, t, e);
+    free(p.v);
+    text_fini(&p.bytes);
+    if (rc) vocabulary_fini(v);
+    return rc;
+}
+
+/* ---- masks ----------------------------------------------------------------------------------- */
+
+static void walk(const struct vocabulary *v, const struct vocabulary_tree *t,
+                 const struct grammar *g, uint64_t *mask)
+{
+    for (int64_t i = 0; i < t->n;) {
+        const struct vocabulary_node *node = &t->node[i];
+        if (!grammar_step(g, &v->state[node->depth - 1], node->byte, &v->state[node->depth])) {
+            i = node->skip;
+            continue;
+        }
+        for (int32_t k = node->first; k < node->first + node->n; k++)
+            mask[v->id[k] / 64] |= (uint64_t)1 << v->id[k] % 64;
+        i++;
+    }
+}
+
+void vocabulary_mask(const struct vocabulary *v, const struct grammar *g,
+                     const struct grammar_state *s, uint64_t *mask)
+{
+    const size_t size = (size_t)vocabulary_words(v->n_vocab) * sizeof *mask;
+    const bool in_string = grammar_in_string(g, s);
+    v->state[0] = *s;
+    if (in_string)
+        memcpy(mask, v->plain, size);
+    else
+        memset(mask, 0, size);
+    walk(v, in_string ? &v->rest : &v->all, g, mask);
+}
+
+int vocabulary_take(struct vocabulary *v, struct tokenizer *t, const struct grammar *g,
+                    struct grammar_state *s, int32_t token, struct err *e)
+{
+    const char byte = (char)token;
+    v->bytes.n = 0;
+    if (t ? tokenizer_piece(t, token, &v->bytes, e) : text_add(&v->bytes, &byte, 1)) return -1;
+    for (int64_t i = 0; i < v->bytes.n; i++) {
+        const bool good = grammar_step(g, s, (unsigned char)v->bytes.data[i], &v->state[0]);
+        assert(good); /* the mask has allowed the token */
+        *s = v->state[0];
+    }
+    return 0;
+}
