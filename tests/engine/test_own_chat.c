@@ -359,7 +359,8 @@ static void test_completion_refused(void)
     static const struct {
         const char *body, *field, *why;
     } row[] = {
-        {HELLO ",\"tools\":[{\"type\":\"function\"}]", "tools", "calls nothing"},
+        {HELLO ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", "tools",
+         "are not parsed"},
         {HELLO ",\"functions\":[{}]", "functions", "give tools"},
         {"\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]",
          "messages[0].content[0].type", "no images"},

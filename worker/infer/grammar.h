@@ -38,6 +38,14 @@ struct grammar;
  * names the keyword and its place. */
 struct grammar *grammar_of_schema(const char *json, int64_t size, struct err *e);
 struct grammar *grammar_of_object(struct err *e); /* any JSON object */
+/* A function that an answer may call. */
+struct grammar_tool {
+    const char *name, *schema; /* borrowed; schema is NULL if the function has no parameters */
+    int64_t name_size, schema_size;
+};
+/* The call of one of the tools [n] in the form of calls.h. Their names have no characters that JSON
+ * escapes. The tools are sorted. */
+struct grammar *grammar_of_calls(struct grammar_tool *tools, int n, struct err *e);
 void grammar_destroy(struct grammar *g);
 
 struct grammar_frame {

@@ -10,6 +10,7 @@
 #include "api/core/assert.h"
 #include "api/core/jwrite.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/infer/reply_calls.h"
 #include "worker/infer/reply_name.h"
 #include "worker/text/buffer.h"
 
@@ -265,11 +266,17 @@ int reply_prompt(struct reply *p, const struct request *r, const char *prompt, i
     return make_line(p, &j, put_prompt, e);
 }
 
-static void write_message(struct jwrite *w, const char *text, size_t size)
+/* Writes the message and the reason why it ended. */
+static void write_message(struct reply *p, struct jwrite *w, const struct reply_job *j, int64_t i,
+                          const char *text, size_t size)
 {
+    const struct reply_call_id id = {p->created, j->number, i};
     jwrite_object(w, "message");
     jwrite_str(w, "role", "assistant");
-    jwrite_strn(w, "content", text, size);
+    if (j->r->calls)
+        p->full |= reply_calls_write(w, j->r, &id, text, (int64_t)size, &p->others) < 0;
+    else
+        jwrite_strn(w, "content", text, size);
     jwrite_end(w);
 }
 
@@ -283,11 +290,12 @@ static void put_choices(struct reply *p, struct jwrite *w, const struct reply_jo
         jwrite_object(w, NULL);
         jwrite_int(w, "index", i);
         if (j->r->is_chat)
-            write_message(w, text, size);
+            write_message(p, w, j, i, text, size);
         else
             jwrite_strn(w, "text", text, size);
         if (p->ids) write_ids(w, j->r, c);
-        jwrite_str(w, "finish_reason", infer_finish_name(c->finish));
+        jwrite_str(w, "finish_reason",
+                   reply_calls_finish(j->r, infer_finish_name(c->finish), text, (int64_t)size));
         if (!c->tokens.logprob)
             jwrite_null(w, "logprobs");
         else if (j->r->is_chat)
@@ -419,11 +427,16 @@ static void write_chunk_logprobs(struct reply *p, struct jwrite *w, const struct
     jwrite_end(w);
 }
 
-static void write_delta(struct jwrite *w, const struct reply_chunk *k)
+static void write_delta(const struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
+    const struct reply_chunk *k = j->chunk;
+    const struct reply_call_id id = {p->created, j->number, k->index};
     jwrite_object(w, "delta");
     if (k->begins) jwrite_str(w, "role", "assistant");
-    if (k->size || k->begins) jwrite_strn(w, "content", k->text, k->size);
+    if (k->call)
+        reply_calls_delta(w, &id, k->call, k->call_index);
+    else if (k->size || k->begins)
+        jwrite_strn(w, "content", k->text, k->size);
     jwrite_end(w);
 }
 
@@ -434,7 +447,7 @@ static void write_chunk(struct reply *p, struct jwrite *w, const struct reply_jo
     jwrite_object(w, NULL);
     jwrite_int(w, "index", k->index);
     if (j->r->is_chat)
-        write_delta(w, k);
+        write_delta(p, w, j);
     else
         jwrite_strn(w, "text", k->text, k->size);
     if (p->ids) write_ids(w, j->r, &view);

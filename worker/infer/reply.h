@@ -20,6 +20,9 @@
  * "bytes", "top_logprobs"}, and each top_logprobs has as many alternatives as the request asks
  * for.
  *
+ * If the request has tools, the message of a chat has "tool_calls" for the calls in its text
+ * (calls.h), and content is null if there is no other text. A stream sends each call whole.
+ *
  * The name of a token is the text that the token has in the middle of a text (tokenizer_piece).
  * If this text does not consist of whole characters, the name is "bytes:\xNN...". If the token
  * has no text, or if another alternative has the same name, the name is "<|token-N|>". For this
@@ -33,6 +36,7 @@
 #ifndef SEQD_INFER_REPLY_H
 #define SEQD_INFER_REPLY_H
 
+#include "worker/infer/calls.h"
 #include "worker/infer/infer.h"
 
 struct reply { /* {0}: empty */
@@ -74,7 +78,9 @@ struct reply_chunk {
     const int64_t *token_end;   /* as in struct infer_choice; NULL for tokens that are bytes */
     /* offset of the continuation in its text; for bytes, number of bytes before these tokens */
     int64_t begin;
-    const char *finish; /* NULL if the continuation is not complete */
+    const char *finish;             /* NULL if the continuation is not complete */
+    const struct calls_piece *call; /* a call instead of text, or NULL */
+    int64_t call_index;             /* index of the call in the continuation */
 };
 int reply_chunk(struct reply *p, const struct request *r, int64_t number, const char *model,
                 const struct reply_chunk *k, struct err *e);

@@ -21,6 +21,8 @@ struct request_body {
     bool length;                   /* set if max_tokens was given, by either of its names */
     bool options;                  /* set if stream_options was given */
     struct request_part messages, tools, kwargs, format;
+    char choice_word[16];       /* tool_choice, if it is a string */
+    struct request_part choice; /* tool_choice, if it is an object */
     struct err *e;
 };
 
@@ -29,6 +31,8 @@ void request_defaults(struct request *r, const struct job_spec *spec);
 struct request_body request_body_begin(struct request *r, const struct job_spec *spec);
 /* Reads logit_bias, whose first token is t. */
 int request_take_bias(struct request_body *b, enum jtok t);
+/* Reads tools and tool_choice. Leaves b->tools without text if the template is not told of them. */
+int request_take_tools(struct request_body *b);
 /* Renders the messages with their tools. */
 int request_take_conversation(struct request_body *b);
 /* Prepares the vocabulary for a grammar, which the member `field` asks for. */

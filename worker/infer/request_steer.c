@@ -162,6 +162,9 @@ static int take_format(struct request_body *b)
                              "type must be \"text\", \"json_object\" or \"json_schema\"");
     if (schema && (!f.schema || !f.named))
         return refuse_format(b, ERR_INVALID, "json_schema needs name and schema");
+    if (b->r->calls)
+        return refuse_format(b, ERR_UNSUPPORTED,
+                             "it does not go with tools: leave one out, or give tool_choice none");
     if (request_prepare_grammar(b, "response_format")) return -1;
     b->r->grammar = schema ? grammar_of_schema(f.schema, f.size, &why) : grammar_of_object(&why);
     return b->r->grammar ? 0 : refuse_format(b, why.code, why.text);
@@ -169,5 +172,5 @@ static int take_format(struct request_body *b)
 
 int request_take_parts(struct request_body *b)
 {
-    return request_take_conversation(b) || take_format(b) ? -1 : 0;
+    return request_take_tools(b) || request_take_conversation(b) || take_format(b) ? -1 : 0;
 }

@@ -100,6 +100,7 @@ static int write_messages(struct request *r, const struct request_talk *talk, st
     struct text *t = &r->talk;
     t->n = 0;
     if (add_part(t, "{\"messages\":", talk->messages) < 0 ||
+        add_part(t, ",\"tools\":", talk->tools) < 0 ||
         add_part(t, ",\"chat_template_kwargs\":", talk->kwargs) < 0 || text_add(t, "}", 1) < 0)
         return buffer_full(e);
     return chat_render(m->t, t->data, t->n, &m->tokens, true, chat_day(r->chat.submitted_s),

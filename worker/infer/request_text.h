@@ -19,9 +19,10 @@ int request_text_take(struct request *r, const struct job_spec *spec, const char
                       int64_t size, bool add_special, struct err *e);
 /* Fails if the job reads no conversations; the error has the reason. */
 int request_text_chats(const struct request *r, const struct job_spec *spec, struct err *e);
-/* The JSON texts of a conversation: the list of its messages, and an object or no text. */
+/* The JSON texts of a conversation: the list of its messages, a list or no text, and an object or
+ * no text. */
 struct request_talk {
-    struct request_part messages, kwargs;
+    struct request_part messages, tools, kwargs;
 };
 /* Fills r->tokens with the tokens of a conversation.
  * Fails as chat_render does, and also as request_text_take does. */

@@ -82,6 +82,7 @@ void request_defaults(struct request *r, const struct job_spec *spec)
     r->ignore_eos = spec->sampling.ignore_eos;
     r->echo = 0;
     r->is_chat = r->serves = r->stream = r->usage = r->too_long = false;
+    r->calls = r->one_call = false;
     r->adapter = ADAPTER_BASE;
     r->refused = (struct err){0};
     stop_init(&r->stop);
@@ -280,6 +281,21 @@ static int take_tools(struct request_body *b, enum jtok t)
     return take_part(b, t, "tools", J_ARRAY, &b->tools);
 }
 
+static int take_choice(struct request_body *b, enum jtok t)
+{
+    if (t == J_OBJECT) return take_part(b, t, "tool_choice", J_OBJECT, &b->choice);
+    if (t == J_STRING && !jread_copy(&b->j, b->choice_word, sizeof b->choice_word)) return 0;
+    return err_field(b->e, ERR_INVALID, "tool_choice", "tool_choice must be a word or an object");
+}
+
+static int take_parallel(struct request_body *b, enum jtok t)
+{
+    int32_t many = 1;
+    if (take_bool(b, "parallel_tool_calls", t, &many)) return -1;
+    b->r->one_call = !many;
+    return 0;
+}
+
 static int take_format(struct request_body *b, enum jtok t)
 {
     return take_part(b, t, "response_format", J_OBJECT, &b->format);
@@ -422,6 +438,8 @@ static const struct request_member {
     {"logprobs", take_logprobs, API_CHAT},
     {"top_logprobs", take_top_logprobs, API_CHAT},
     {"tools", take_tools, API_CHAT},
+    {"tool_choice", take_choice, API_CHAT},
+    {"parallel_tool_calls", take_parallel, API_CHAT},
     {"chat_template_kwargs", take_kwargs, API_CHAT},
     {"response_format", take_format, API_BOTH},
     {"logit_bias", request_take_bias, API_BOTH},

@@ -24,8 +24,8 @@
  * In a chat the body has messages instead of prompt. The model's chat template writes the messages
  * and the start of the assistant's next turn. max_completion_tokens is another name of max_tokens.
  * logprobs is true or false, and top_logprobs is the number of alternatives. There is no echo and
- * no best_of. The members of chat_template_kwargs are variables of the template. Tools are refused,
- * except for an empty list.
+ * no best_of. The members of chat_template_kwargs are variables of the template. tools, tool_choice and
+ * parallel_tool_calls are read if the template writes calls as calls.h has them.
  *
  * A served request may have stream, with stream_options.include_usage. Its n is at most
  * REQUEST_SERVED_N. Its model is any string,
@@ -83,10 +83,12 @@ struct request {
     struct tokens cut; /* owned, like the next two members: scratch memory */
     struct text talk;
     struct template_output written;
-    bool is_chat; /* set if the url is /v1/chat/completions */
-    bool serves;  /* set for a request to a serve job */
-    bool stream;  /* set if the answer is sent as it is made */
-    bool usage;   /* set if the end of the stream has a usage */
+    bool is_chat;  /* set if the url is /v1/chat/completions */
+    bool serves;   /* set for a request to a serve job */
+    bool stream;   /* set if the answer is sent as it is made */
+    bool calls;    /* set if calls are parsed from the text (calls.h) */
+    bool one_call; /* set if calls after the first are left out */
+    bool usage;    /* set if the end of the stream has a usage */
     /* set if it is refused because prompt and answer are longer than data.seq_len */
     bool too_long;
     struct sample_options sample;

@@ -6,6 +6,7 @@
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/infer/reply_calls.h"
 #include "worker/infer/sample.h"
 #include "worker/text/buffer.h"
 
@@ -139,17 +140,52 @@ static void move(struct serve_cursor *c, const struct infer *in, const struct so
     c->n_tokens = s->n_tokens;
     if (!s->ended) return;
     c->choice++;
-    c->n_tokens = c->n_bytes = 0;
-    c->begun = false;
+    c->n_tokens = c->n_bytes = c->n_calls = 0;
+    c->begun = c->after_call = false;
+}
+
+/* Cuts the text to be sent down to its next piece, which is text or a call. Returns true if no piece
+ * is left of a text that has ended. */
+static bool cut_piece(struct serve_cursor *c, const struct request *r, struct source *s,
+                      struct reply_chunk *out)
+{
+    int64_t from = c->n_bytes > s->begin ? c->n_bytes : s->begin;
+    struct calls_piece *piece = &c->piece;
+    do {
+        calls_next(s->text, from, s->size, c->after_call, s->ended, piece);
+        from = piece->next;
+        if (piece->kind != CALLS_NONE) c->after_call = piece->kind == CALLS_CALL;
+    } while (piece->kind == CALLS_CALL && r->one_call && c->n_calls);
+    s->size = from;
+    if (piece->kind == CALLS_CALL) {
+        out->call = piece;
+        out->call_index = c->n_calls++;
+    }
+    return s->ended && piece->kind == CALLS_NONE;
+}
+
+/* Does the work of serve_stream_next for a request with tools. */
+static void cut_calls(struct serve_cursor *c, const struct request *r, struct source *s,
+                      struct reply_chunk *out)
+{
+    const bool last = cut_piece(c, r, s, out);
+    if (!last) {
+        s->ended = false;
+        s->n_tokens = c->n_tokens;
+        while (s->n_tokens < s->tokens.n && s->token_end[r->n_tokens + s->n_tokens] <= s->size)
+            s->n_tokens++;
+    }
+    out->size = out->call || last ? 0 : (size_t)c->piece.size;
+    out->text = out->call || last ? "" : c->piece.text;
 }
 
 int serve_stream_next(struct serve_cursor *c, const struct infer *in, const struct infer_work *w,
                       const struct infer_answer *a, struct text *text, struct reply_chunk *out)
 {
+    const struct request *r = &w->request;
     struct source s;
-    const bool ended = w->done || c->choice < w->sequence;
     if (c->choice == a->n) return 0;
-    if (ended)
+    if (w->done || c->choice < w->sequence)
         read_ended(&a->choice[c->choice], &s);
     else if (read_begun(c, in, w, text, &s))
         return -1;
@@ -158,11 +194,14 @@ int serve_stream_next(struct serve_cursor *c, const struct infer *in, const stru
                                 .n_before = c->n_tokens,
                                 .token_end = s.token_end,
                                 .begin = in->tokenizer ? s.begin : c->n_bytes};
-    if (make_text(c, in, &s, text, out)) return -1;
+    if (r->calls)
+        cut_calls(c, r, &s, out);
+    else if (make_text(c, in, &s, text, out))
+        return -1;
     cut_tokens(c, &s, out);
     const bool names = s.tokens.logprob || !job_reads_bytes(in->spec);
-    if (!ended && !out->size && !(names && out->tokens.n)) return 0;
-    if (ended) out->finish = infer_finish_name(s.finish);
+    if (!s.ended && !out->call && !out->size && !(names && out->tokens.n)) return 0;
+    if (s.ended) out->finish = reply_calls_name(infer_finish_name(s.finish), c->n_calls);
     move(c, in, &s);
     return 1;
 }

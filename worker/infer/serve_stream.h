@@ -13,6 +13,9 @@ struct serve_cursor {
     int64_t n_bytes; /* with a tokenizer, offset in the text of prompt and continuation; 0 before
                       * the first part. Without one, number of the bytes of these tokens */
     bool begun;      /* set if a part of the continuation was sent */
+    bool after_call; /* set if the last part was a call */
+    int64_t n_calls; /* number of calls that were sent */
+    struct calls_piece piece;
 };
 
 /* Finds the next part of the answer in work w, or in the complete answer if w has ended. Moves the
