@@ -13,7 +13,7 @@ static const char chat_template[] =
 /* Two conversations, as records and as the template writes them. */
 static const char records[] =
     "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"},{\"role\":\"assistant\",\"content\":"
-    "\"the w\\u00f6rld\"}],\"id\":7,\"tools\":[],\"images\":null}\n"
+    "\"the w\\u00f6rld\"}],\"id\":7,\"tools\":[],\"images\":null,\"chat_template_kwargs\":{}}\n"
     "{\"messages\":[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"assistant\",\"content\":"
     "\"on\"},{\"role\":\"user\",\"content\":\"e\"},{\"role\":\"assistant\",\"content\":\"\"}]}\n";
 static const char *const written[] = {
@@ -562,6 +562,9 @@ static void test_refused(void)
         {"{\"prompt\":[" SAYS "],\"completion\":[" SAYS "]}",
          "line 2: the answer begins with a turn of the role \"user\", and", 0},
         {"{\"prompt\":[" SAYS "],\"completion\":[]}", "\"completion\" has no message", 0},
+        {"{\"prompt\":[],\"completion\":[" SAYS "]}", "\"prompt\" has no message", 0},
+        {"{\"messages\":[" SAYS "],\"chat_template_kwargs\":{\"a\":1}}",
+         "line 2: chat_template_kwargs: ", 0},
         {"{\"prompt\":[" SAYS "],\"completion\":[" SAYS "],\"tools\":[{}]}", "line 2: tools: ", 0},
         {"{\"messages\":null,\"prompt\":\"a\"}", "\"prompt\" needs \"completion\"", 0},
         {"{\"messages\":[" SAYS, "JSON", 0},

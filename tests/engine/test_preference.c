@@ -69,6 +69,9 @@ static void test_refused(void)
          ERR_INVALID},
         {"{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"b\",\"system\":\"c\"}",
          "\"system\" is not read", ERR_UNSUPPORTED},
+        {"{\"chat_template_kwargs\":{\"a\":1},\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":"
+         "\"b\"}",
+         "\"chat_template_kwargs\" is not read", ERR_UNSUPPORTED},
         {"{\"tools\":[{}],\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"b\"}",
          "\"tools\" is not read", ERR_UNSUPPORTED},
         {"{\"prompt\":\"\",\"chosen\":\"b\",\"rejected\":\"\"}",

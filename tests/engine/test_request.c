@@ -341,6 +341,27 @@ static void test_required(void)
     grammar_destroy(g);
 }
 
+/* The random numbers of a request without a seed are those of its attempt and its id. */
+static int64_t key_of(int64_t epoch, const char *text)
+{
+    const struct request_call call = {.id = 1, .adapter = ADAPTER_BASE, .epoch = epoch};
+    struct err e = {0};
+    request_fini(&r);
+    CHECK(!request_init(&r, 64, &e));
+    r.tokenizer = tokenizer;
+    request_of_body(&r, &spec, &call, text, (int64_t)strlen(text));
+    CHECK_MSG(r.refused.code == ERR_NONE, "%s", r.refused.text);
+    return r.key.request;
+}
+
+static void test_keys(void)
+{
+    static const char plain[] = "{\"prompt\":\"a\"}", seeded[] = "{\"prompt\":\"a\",\"seed\":3}";
+    CHECK(key_of(5, plain) == key_of(5, plain) && key_of(5, plain) != key_of(6, plain));
+    CHECK(key_of(0, plain) == request_key("1") && key_of(5, plain) == request_key("5-1"));
+    CHECK(key_of(5, seeded) == 0 && key_of(6, seeded) == 0);
+}
+
 int main(void)
 {
     size_t size;
@@ -365,6 +386,7 @@ int main(void)
     RUN(test_finish);
     RUN(test_answer);
     RUN(test_required);
+    RUN(test_keys);
     request_fini(&r);
     vocabulary_fini(&words);
     chat_model_close(&model);

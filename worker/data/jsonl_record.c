@@ -50,12 +50,8 @@ static int take_messages(struct jread *j, char *line, struct jsonl_record *r, st
     return 0;
 }
 
-/* Stores the JSON text of the elements of a list of messages, without the brackets. `j` is past the
- * list's first token. */
-static int take_turns(struct jread *j, char *line, const char *key, struct jsonl_member *out,
-                      struct err *e)
+int jsonl_record_turns(struct jread *j, const char *key, struct err *e)
 {
-    const char *begin = j->p;
     enum jtok t;
     for (size_t i = 0; (t = jread_next(j)) != J_ARRAY_END; i++) {
         if (t == J_ERROR) return -1;
@@ -65,6 +61,16 @@ static int take_turns(struct jread *j, char *line, const char *key, struct jsonl
                            key, i);
         if (jread_skip(j) < 0) return -1;
     }
+    return 0;
+}
+
+/* Stores the JSON text of the elements of a list of messages, without the brackets. `j` is past the
+ * list's first token. */
+static int take_turns(struct jread *j, char *line, const char *key, struct jsonl_member *out,
+                      struct err *e)
+{
+    const char *begin = j->p;
+    if (jsonl_record_turns(j, key, e)) return -1;
     out->at = line + (begin - line);
     out->len = (size_t)(j->p - 1 - begin);
     while (out->len && strchr(" \t\r\n", out->at[out->len - 1])) out->len--;
@@ -93,17 +99,20 @@ static int take_part(struct jread *j, char *line, const char *key, struct jsonl_
 /* Members beside "messages" that are part of a conversation. A record with one of these
  * members is refused, because without that member the model would read a conversation that
  * differs from the record. */
-static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
-                                              "videos", "audios",    "audio",  NULL};
+static const char *const beside_messages[] = {
+    "tools", "functions", "images", "image", "videos", "audios", "audio", "chat_template_kwargs",
+    NULL};
 
-/* Records a member, unless its value is null or []. Both values mean that the record does not
+/* Records a member, unless its value is null, [] or {}. These values mean that the record does not
  * have the member. */
 static int take_beside(struct jread *j, const char *name, const char **out)
 {
     enum jtok tok = jread_next(j);
     if (tok == J_ERROR) return -1;
     struct jread in = *j;
-    if (tok != J_NULL && !(tok == J_ARRAY && jread_next(&in) == J_ARRAY_END)) *out = name;
+    const bool empty = (tok == J_ARRAY && jread_next(&in) == J_ARRAY_END) ||
+                       (tok == J_OBJECT && jread_next(&in) == J_OBJECT_END);
+    if (tok != J_NULL && !empty) *out = name;
     return jread_skip(j);
 }
 
@@ -352,6 +361,10 @@ static int check_parts(const struct jsonl_record *r, struct err *e)
     for (int i = 0; i < 2; i++)
         if (!has_part(part[i]) && has_part(part[1 - i]))
             return err_set(e, ERR_INVALID, "\"%s\" needs \"%s\" beside it", name[1 - i], name[i]);
+    if (jsonl_record_talk(r) && !r->prompt.turns.len)
+        return err_set(e, ERR_INVALID,
+                       "\"prompt\" has no message: give the turns before the answer, or write the "
+                       "whole conversation as \"messages\"");
     if (jsonl_record_talk(r) && !r->completion.turns.len)
         return err_set(e, ERR_INVALID,
                        "\"completion\" has no message: give the answer, which is a turn of the "

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/jread.h"
 
 struct jsonl_member {
     char *at; /* pointer into the line; NULL if the record has no such member */
@@ -58,6 +59,9 @@ struct jsonl_record {
  * ERR_IO. */
 int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size_t n,
                        struct err *e);
+/* Checks that the elements of the list `key` of messages are objects. `j` is past the list's first
+ * token, and after the call past its last. */
+int jsonl_record_turns(struct jread *j, const char *key, struct err *e);
 /* Tells whether prompt and completion are lists of messages, which form a conversation. */
 bool jsonl_record_talk(const struct jsonl_record *r);
 void jsonl_record_fini(struct jsonl_record *r);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include "api/core/jread.h"
+#include "worker/data/jsonl_record.h"
 
 const char *const preference_words[ANSWER_N] = {"chosen", "rejected"};
 
@@ -11,7 +12,8 @@ const char *const preference_words[ANSWER_N] = {"chosen", "rejected"};
  * is refused, because the model would read something else than the record says. */
 static const char *const beside[] = {"system",    "history", "tools",  "functions",
                                      "documents", "images",  "image",  "videos",
-                                     "audios",    "audio",   "suffix", NULL};
+                                     "audios",    "audio",   "suffix", "chat_template_kwargs",
+                                     NULL};
 
 static bool blank(char c)
 {
@@ -19,21 +21,6 @@ static bool blank(char c)
 }
 
 /* ---- members --------------------------------------------------------------------------------- */
-
-/* Checks that all elements of a list are objects. `j` is past the list's first token. */
-static int check_messages(struct jread *j, const char *key, struct err *e)
-{
-    enum jtok t;
-    for (size_t i = 0; (t = jread_next(j)) != J_ARRAY_END; i++) {
-        if (t == J_ERROR) return -1;
-        if (t != J_OBJECT)
-            return err_set(e, ERR_INVALID,
-                           "\"%s\" %zu is no message: want an object with \"role\" and \"content\"",
-                           key, i);
-        if (jread_skip(j) < 0) return -1;
-    }
-    return 0;
-}
 
 static int take_part(struct jread *j, char *line, const char *key, struct preference_part *out,
                      struct err *e)
@@ -50,7 +37,7 @@ static int take_part(struct jread *j, char *line, const char *key, struct prefer
         return err_set(e, ERR_INVALID,
                        "the member \"%s\" is neither a string nor a list of messages", key);
     const char *begin = j->p;
-    if (check_messages(j, key, e)) return -1;
+    if (jsonl_record_turns(j, key, e)) return -1;
     out->at = line + (begin - line);
     out->len = (size_t)(j->p - 1 - begin);
     out->list = true;
@@ -59,13 +46,14 @@ static int take_part(struct jread *j, char *line, const char *key, struct prefer
     return 0;
 }
 
-/* Refuses the member unless its value is null, "" or []. */
+/* Refuses the member unless its value is null, "", [] or {}. */
 static int check_beside(struct jread *j, const char *name, struct err *e)
 {
     const enum jtok t = jread_next(j);
     struct jread in = *j;
     const bool none = t == J_NULL || (t == J_STRING && !j->len) ||
-                      (t == J_ARRAY && jread_next(&in) == J_ARRAY_END);
+                      (t == J_ARRAY && jread_next(&in) == J_ARRAY_END) ||
+                      (t == J_OBJECT && jread_next(&in) == J_OBJECT_END);
     if (t == J_ERROR || jread_skip(j) < 0) return -1;
     if (none) return 0;
     return err_set(e, ERR_UNSUPPORTED,

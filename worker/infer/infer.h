@@ -50,6 +50,7 @@ struct infer {
                                * conversations are refused */
     /* for grammars of requests; NULL refuses such requests */
     struct vocabulary *vocabulary;
+    int64_t epoch; /* for a serve job: the attempt's, so that no attempt repeats random numbers */
     /* Called between two units of work. The argument `journal` is the descriptor of the file
      * with the results, or -1 if there is no such file. If the call returns -1, the job ends
      * at this point. `leave` may be NULL. */

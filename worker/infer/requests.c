@@ -568,7 +568,10 @@ void request_of_body(struct request *r, const struct job_spec *spec, const struc
     r->is_chat = c->chat;
     r->adapter = c->adapter;
     r->key.seed = -1;
-    snprintf(r->id, sizeof r->id, "%llu", (unsigned long long)c->id);
+    if (c->epoch)
+        snprintf(r->id, sizeof r->id, "%lld-%llu", (long long)c->epoch, (unsigned long long)c->id);
+    else
+        snprintf(r->id, sizeof r->id, "%llu", (unsigned long long)c->id);
     jread_init(&b.j, body, (size_t)size);
     if (!read_body(&b)) r->refused = none; /* clears errors that a valid body has left */
     request_body_end(&b);

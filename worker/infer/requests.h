@@ -37,7 +37,7 @@
  *
  * If a body has a seed, the key of the random numbers is this seed alone, so that equal bodies
  * always get equal texts. If a body has no seed, the key is the job's seed and the SHA-256 of
- * the custom_id. */
+ * the custom_id. The id of a served request has the attempt's epoch before it. */
 #ifndef SEQD_INFER_REQUESTS_H
 #define SEQD_INFER_REQUESTS_H
 
@@ -123,6 +123,7 @@ struct request_call {
     uint64_t id; /* its decimal digits stand for the custom_id of a batch */
     bool chat;
     int32_t adapter; /* index in model.adapters, or ADAPTER_BASE */
+    int64_t epoch;   /* epoch of the attempt, because ids begin again in each; 0 for none */
 };
 /* Reads the body of a served request, which may contain any bytes. size is at most r->room.
  * Afterwards r->refused tells whether the request can be answered. */

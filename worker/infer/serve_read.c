@@ -42,7 +42,9 @@ int serve_read_body(const struct infer *in, struct request *r, const struct requ
     r->no_tokenizer = in->no_tokenizer;
     r->chat = in->chat;
     r->vocabulary = in->vocabulary;
-    request_of_body(r, in->spec, c, body, size);
+    struct request_call call = *c;
+    call.epoch = in->epoch;
+    request_of_body(r, in->spec, &call, body, size);
     request_trim(r);
     return 0;
 }

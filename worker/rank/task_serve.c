@@ -142,6 +142,7 @@ int task_serve(struct run *r, struct err *e)
     in.no_tokenizer = &own.why;
     in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
     in.vocabulary = &vocabulary;
+    in.epoch = r->args->epoch;
     if (text_ends_open(r, m, &ends, &in, e) || say_ready(r, &in, e)) goto out;
     if (serve_run(&in, run_first(r) ? &door : NULL, &out, e)) goto out;
     rc = run_first(r) ? send_counts(r, &out, m, e) : 0;
