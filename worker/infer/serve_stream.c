@@ -168,11 +168,12 @@ static bool cut_piece(struct serve_cursor *c, const struct request *r, struct so
 static void cut_calls(struct serve_cursor *c, const struct request *r, struct source *s,
                       struct reply_chunk *out)
 {
+    const int64_t most = s->n_tokens;
     const bool last = cut_piece(c, r, s, out);
     if (!last) {
         s->ended = false;
         s->n_tokens = c->n_tokens;
-        while (s->n_tokens < s->tokens.n && s->token_end[r->n_tokens + s->n_tokens] <= s->size)
+        while (s->n_tokens < most && s->token_end[r->n_tokens + s->n_tokens] <= s->size)
             s->n_tokens++;
     }
     out->size = out->call || last ? 0 : (size_t)c->piece.size;
