@@ -105,6 +105,11 @@ enum mutant_id {
                             * instead of to the even one */
     MUTANT_END_TWICE,      /* if an end token is listed twice, its logit is lost */
     MUTANT_MERGE_FIRST,    /* BPE: a pair that is listed twice gets the rank of its first entry */
+    MUTANT_PAGE_FOREIGN,   /* serve: a sequence has a page of another one in its table */
+    MUTANT_PAGE_STALE,  /* serve: a kept page has the tokens of the sequence that had it before */
+    MUTANT_PREFIX_LONG, /* serve: the last token of a kept page is not compared */
+    MUTANT_PREFIX_ADAPTER, /* serve: a kept prefix is used with another adapter */
+    MUTANT_PREFIX_OWNER,   /* serve: a kept prefix is used by another owner */
     /* Faults of the control plane, which tests/sim finds. */
     MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */

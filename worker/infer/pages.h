@@ -1,0 +1,99 @@
+/* pages.h: gives the pages of a serve job's cache to sequences, and finds the prefixes that are
+ * kept in them.
+ *
+ * A page has the keys and values of CACHE_PAGE positions. Page k of a sequence lies in the pool of
+ * rank k mod P. All ranks run the same calls in the same order, so that each knows the pools of all
+ * ranks, and no rank tells another about pages. pages_sum shows whether they agree.
+ *
+ * A sequence gets all pages that it may need when it begins. A page is kept when all its keys are
+ * computed. Kept pages form a tree, in which the way to a page spells the owner, the adapter and
+ * the tokens of the sequence up to the end of the page. Tokens are compared, not their hashes
+ * alone. A sequence begins with the longest kept prefix, whose pages it shares: pages are never
+ * copied, and no kept page is written. A kept page that no sequence has is idle. If a pool is
+ * empty, idle pages are freed, those that were used least recently first. A page is always freed
+ * before the page before it. */
+#ifndef SEQD_INFER_PAGES_H
+#define SEQD_INFER_PAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/limits.h"
+
+struct pages_options {
+    int P, rank;
+    int64_t n_pages; /* pages of each rank's pool: at least those of the longest sequence */
+    int n_slots;     /* most sequences at one time */
+    int64_t longest; /* most positions of a sequence */
+};
+
+struct pages_sequence {
+    uint32_t owner;
+    int32_t adapter;
+    int64_t n, n_kept; /* number of its pages, of which the first n_kept are kept */
+    int32_t *page;     /* [most]: indexes in pages.page */
+    int32_t *table;    /* [most of a rank]: this rank's pages, by their places in its pool */
+};
+
+struct page;
+struct pages {
+    struct pages_options o;
+    int64_t most, n_all; /* pages of the longest sequence, and of all pools */
+    /* Owned. Page i of rank q is page[q * o.n_pages + i]. */
+    struct page *page;
+    int32_t *tokens; /* owned, [n_all, CACHE_PAGE]: tokens of kept pages */
+    int32_t *bucket; /* owned, [n_buckets]: first kept page with a hash */
+    int64_t n_buckets;
+    int32_t free[JOB_MAX_RANKS]; /* first free page of each rank */
+    int64_t n_free[JOB_MAX_RANKS], n_idle[JOB_MAX_RANKS];
+    int32_t oldest, newest;          /* idle pages */
+    struct pages_sequence *sequence; /* owned, [n_slots] */
+    int32_t *lists;                  /* owned: the pages and tables of all sequences */
+    uint64_t sum;
+};
+
+/* Allocates all memory. Fails with ERR_IO if there is none. */
+int pages_init(struct pages *p, const struct pages_options *o, struct err *e);
+void pages_fini(struct pages *p);
+
+/* A sequence that wants to begin. */
+struct pages_ask {
+    uint32_t owner; /* kept prefixes of other owners are not used */
+    int32_t adapter;
+    const int32_t *tokens; /* [n_tokens >= 1]: the prompt */
+    int64_t n_tokens;
+    int64_t n_positions; /* positions of the prompt and of the answer, at most o.longest */
+    bool anew;           /* set if all of the prompt is computed: no kept prefix is used */
+};
+
+/* Tells whether the pools have room for the sequence now. They always have room for one sequence
+ * alone. */
+bool pages_fit(const struct pages *p, const struct pages_ask *a);
+/* Gives pages to the sequence of an idle slot. pages_fit must be true. Returns the number of the
+ * prompt's first tokens whose keys and values are in these pages: a multiple of CACHE_PAGE, and
+ * less than n_tokens. */
+int64_t pages_begin(struct pages *p, int slot, const struct pages_ask *a);
+/* Returns the table of a slot: entry j is the place, in this rank's pool, of page j * P + rank of
+ * the sequence. It may change in pages_keep, and is valid until pages_end. */
+const int32_t *pages_table(const struct pages *p, int slot);
+
+/* The tokens of a sequence, as far as keys and values are computed. */
+struct pages_text {
+    const int32_t *prompt, *answer; /* the answer follows the prompt */
+    int64_t n_prompt, n_answer;
+};
+
+/* Keeps the whole pages of `t`. If a page with these tokens is kept already, the sequence gets that
+ * page in place of its own, which is freed. The sequence must not write into these pages from now
+ * on. */
+void pages_keep(struct pages *p, int slot, const struct pages_text *t);
+/* Ends the sequence of a slot. Its kept pages become idle, and its other pages are freed. Does
+ * nothing for an idle slot. */
+void pages_end(struct pages *p, int slot);
+
+/* Returns a sum of all calls that have changed the pages. */
+uint64_t pages_sum(const struct pages *p);
+/* Returns how many pages of all ranks sequences have. */
+int64_t pages_used(const struct pages *p);
+
+#endif
