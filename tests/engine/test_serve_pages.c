@@ -44,6 +44,7 @@ struct trial {
     struct slot slot[SLOTS];
     int64_t now;
     uint64_t rng;
+    int32_t room[P_MOST][SLOTS][MOST], *table[P_MOST][SLOTS];
     uint64_t stamp[P_MOST][N_PAGES][CACHE_PAGE];
     int64_t n_hits, n_waits, n_bad; /* n_bad: results that differ from those of the model */
 };
@@ -190,7 +191,7 @@ static uint64_t *stamp_at(struct trial *t, int slot, int64_t pos)
 {
     const int64_t k = pos / CACHE_PAGE;
     const int q = (int)(k % t->P);
-    const int32_t place = pages_table(&t->at[q], slot)[k / t->P];
+    const int32_t place = t->table[q][slot][k / t->P];
     return &t->stamp[q][place][pos % CACHE_PAGE];
 }
 
@@ -273,7 +274,8 @@ static void run(struct trial *t, int P, uint64_t seed, int n_steps)
     t->n_pages = (MOST + P - 1) / P + 6 / P;
     for (int i = 0; i < P * t->n_pages; i++) t->entry[i].rank = (int)(i / t->n_pages);
     for (int q = 0; q < P; q++) {
-        const struct pages_options o = {P, q, t->n_pages, SLOTS, MOST * CACHE_PAGE};
+        for (int k = 0; k < SLOTS; k++) t->table[q][k] = t->room[q][k];
+        const struct pages_options o = {P, q, t->n_pages, SLOTS, MOST * CACHE_PAGE, t->table[q]};
         CHECK(!pages_init(&t->at[q], &o, &e));
     }
     for (int i = 0; i < n_steps && !t->n_bad; i++) {
@@ -303,7 +305,8 @@ static void test_model(void)
 /* Checks the cases at the end of a prompt: its last token is always computed. */
 static void test_last_token(void)
 {
-    const struct pages_options o = {2, 0, 4, 2, 4 * CACHE_PAGE};
+    int32_t room[2][2], *const table[] = {room[0], room[1]};
+    const struct pages_options o = {2, 0, 4, 2, 4 * CACHE_PAGE, table};
     int32_t tokens[3 * CACHE_PAGE] = {0};
     struct pages p;
     struct err e = {0};
@@ -314,7 +317,7 @@ static void test_last_token(void)
     CHECK(pages_begin(&p, 1, &a) == 0);
     pages_keep(&p, 0, &t);
     pages_keep(&p, 1, &t); /* it gets the pages of the first sequence */
-    CHECK(pages_table(&p, 0)[0] == pages_table(&p, 1)[0] && pages_used(&p) == 4);
+    CHECK(room[0][0] == room[1][0] && pages_used(&p) == 4);
     pages_end(&p, 1);
     CHECK(pages_begin(&p, 1, &a) == CACHE_PAGE);
     pages_end(&p, 1);

@@ -62,7 +62,7 @@ static void free_page(struct pages *p, int32_t i)
 int pages_init(struct pages *p, const struct pages_options *o, struct err *e)
 {
     const int64_t most = (o->longest + CACHE_PAGE - 1) / CACHE_PAGE, n_all = o->n_pages * o->P;
-    const int64_t own = (most + o->P - 1) / o->P, n_lists = o->n_slots * (most + own);
+    const int64_t own = (most + o->P - 1) / o->P;
     assert(o->P <= JOB_MAX_RANKS && o->n_pages >= own && n_all < INT32_MAX);
     *p = (struct pages){.o = *o, .most = most, .n_all = n_all, .oldest = NONE, .newest = NONE};
     for (p->n_buckets = 1; p->n_buckets < n_all;) p->n_buckets *= 2;
@@ -70,7 +70,7 @@ int pages_init(struct pages *p, const struct pages_options *o, struct err *e)
     p->tokens = calloc((size_t)n_all, CACHE_PAGE * sizeof *p->tokens);
     p->bucket = malloc((size_t)p->n_buckets * sizeof *p->bucket);
     p->sequence = calloc((size_t)o->n_slots, sizeof *p->sequence);
-    p->lists = calloc((size_t)n_lists, sizeof *p->lists);
+    p->lists = calloc((size_t)(o->n_slots * most), sizeof *p->lists);
     if (!p->page || !p->tokens || !p->bucket || !p->sequence || !p->lists) {
         pages_fini(p);
         return err_set(e, ERR_IO, "out of memory for %lld pages", (long long)n_all);
@@ -78,10 +78,7 @@ int pages_init(struct pages *p, const struct pages_options *o, struct err *e)
     for (int64_t i = 0; i < p->n_buckets; i++) p->bucket[i] = NONE;
     for (int q = 0; q < o->P; q++) p->free[q] = NONE;
     for (int64_t i = n_all - 1; i >= 0; i--) free_page(p, (int32_t)i);
-    for (int k = 0; k < o->n_slots; k++) {
-        p->sequence[k].page = p->lists + k * (most + own);
-        p->sequence[k].table = p->sequence[k].page + most;
-    }
+    for (int k = 0; k < o->n_slots; k++) p->sequence[k].page = p->lists + k * most;
     return 0;
 }
 
@@ -247,19 +244,19 @@ bool pages_fit(const struct pages *p, const struct pages_ask *a)
     return true;
 }
 
-/* Sets page k of a sequence. */
-static void set_page(struct pages *p, struct pages_sequence *s, int64_t k, int32_t i)
+/* Sets page k of the sequence of a slot. */
+static void set_page(struct pages *p, int slot, int64_t k, int32_t i)
 {
-    s->page[k] = i;
-    if (k % p->o.P == p->o.rank) s->table[k / p->o.P] = (int32_t)(i % p->o.n_pages);
+    p->sequence[slot].page[k] = i;
+    if (k % p->o.P == p->o.rank) p->o.table[slot][k / p->o.P] = (int32_t)(i % p->o.n_pages);
 }
 
 /* Gives the sequence the first page of another sequence, for a test that must notice it. */
-static void take_foreign(struct pages *p, struct pages_sequence *s)
+static void take_foreign(struct pages *p, int slot)
 {
     for (int k = 0; k < p->o.n_slots; k++)
-        if (&p->sequence[k] != s && p->sequence[k].n && s->n_kept == 0)
-            s->table[0] = p->sequence[k].table[0];
+        if (k != slot && p->sequence[k].n && p->sequence[slot].n_kept == 0)
+            p->o.table[slot][0] = p->o.table[k][0];
 }
 
 int64_t pages_begin(struct pages *p, int slot, const struct pages_ask *a)
@@ -273,16 +270,11 @@ int64_t pages_begin(struct pages *p, int slot, const struct pages_ask *a)
     s->n_kept = 0;
     for (int32_t i = NONE; (i = next_kept(p, a, s->n_kept, i)) != NONE;) {
         share(p, i);
-        set_page(p, s, s->n_kept++, i);
+        set_page(p, slot, s->n_kept++, i);
     }
-    for (int64_t k = s->n_kept; k < n; k++) set_page(p, s, k, take(p, (int)(k % p->o.P)));
-    if (mutant_on(MUTANT_PAGE_FOREIGN)) take_foreign(p, s);
+    for (int64_t k = s->n_kept; k < n; k++) set_page(p, slot, k, take(p, (int)(k % p->o.P)));
+    if (mutant_on(MUTANT_PAGE_FOREIGN)) take_foreign(p, slot);
     return s->n_kept * CACHE_PAGE;
-}
-
-const int32_t *pages_table(const struct pages *p, int slot)
-{
-    return p->sequence[slot].table;
 }
 
 static void copy_tokens(const struct pages_text *t, int64_t pos, int32_t out[CACHE_PAGE])
@@ -291,8 +283,9 @@ static void copy_tokens(const struct pages_text *t, int64_t pos, int32_t out[CAC
         out[i] = pos < t->n_prompt ? t->prompt[pos] : t->answer[pos - t->n_prompt];
 }
 
-static void keep(struct pages *p, struct pages_sequence *s, const int32_t *tokens)
+static void keep(struct pages *p, int slot, const int32_t *tokens)
 {
+    struct pages_sequence *s = &p->sequence[slot];
     const int64_t k = s->n_kept++;
     const int32_t own = s->page[k];
     struct page_key key = {s->owner, s->adapter, k ? s->page[k - 1] : NONE, tokens, 0};
@@ -302,7 +295,7 @@ static void keep(struct pages *p, struct pages_sequence *s, const int32_t *token
         return;
     }
     share(p, i);
-    set_page(p, s, k, i);
+    set_page(p, slot, k, i);
     release(p, own);
 }
 
@@ -314,7 +307,7 @@ void pages_keep(struct pages *p, int slot, const struct pages_text *t)
     assert(n <= s->n);
     while (s->n_kept < n) {
         copy_tokens(t, s->n_kept * CACHE_PAGE, tokens);
-        keep(p, s, tokens);
+        keep(p, slot, tokens);
     }
 }
 

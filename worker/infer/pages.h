@@ -25,6 +25,9 @@ struct pages_options {
     int64_t n_pages; /* pages of each rank's pool: at least those of the longest sequence */
     int n_slots;     /* most sequences at one time */
     int64_t longest; /* most positions of a sequence */
+    /* Borrowed: the tables of the slots, [n_slots]. Entry j of a table is the place, in this rank's
+     * pool, of page j * P + rank of the sequence. */
+    int32_t *const *table;
 };
 
 struct pages_sequence {
@@ -32,7 +35,6 @@ struct pages_sequence {
     int32_t adapter;
     int64_t n, n_kept; /* number of its pages, of which the first n_kept are kept */
     int32_t *page;     /* [most]: indexes in pages.page */
-    int32_t *table;    /* [most of a rank]: this rank's pages, by their places in its pool */
 };
 
 struct page;
@@ -48,7 +50,7 @@ struct pages {
     int64_t n_free[JOB_MAX_RANKS], n_idle[JOB_MAX_RANKS];
     int32_t oldest, newest;          /* idle pages */
     struct pages_sequence *sequence; /* owned, [n_slots] */
-    int32_t *lists;                  /* owned: the pages and tables of all sequences */
+    int32_t *lists;                  /* owned: the pages of all sequences */
     uint64_t sum;
 };
 
@@ -69,14 +71,10 @@ struct pages_ask {
 /* Tells whether the pools have room for the sequence now. They always have room for one sequence
  * alone. */
 bool pages_fit(const struct pages *p, const struct pages_ask *a);
-/* Gives pages to the sequence of an idle slot. pages_fit must be true. Returns the number of the
+/* Gives pages to the sequence of an idle slot, and fills its table. pages_fit must be true. Returns the number of the
  * prompt's first tokens whose keys and values are in these pages: a multiple of CACHE_PAGE, and
  * less than n_tokens. */
 int64_t pages_begin(struct pages *p, int slot, const struct pages_ask *a);
-/* Returns the table of a slot: entry j is the place, in this rank's pool, of page j * P + rank of
- * the sequence. It may change in pages_keep, and is valid until pages_end. */
-const int32_t *pages_table(const struct pages *p, int slot);
-
 /* The tokens of a sequence, as far as keys and values are computed. */
 struct pages_text {
     const int32_t *prompt, *answer; /* the answer follows the prompt */
@@ -84,7 +82,7 @@ struct pages_text {
 };
 
 /* Keeps the whole pages of `t`. If a page with these tokens is kept already, the sequence gets that
- * page in place of its own, which is freed. The sequence must not write into these pages from now
+ * page in place of its own, which is freed, and its table changes. The sequence must not write into these pages from now
  * on. */
 void pages_keep(struct pages *p, int slot, const struct pages_text *t);
 /* Ends the sequence of a slot. Its kept pages become idle, and its other pages are freed. Does
