@@ -297,7 +297,7 @@ static const struct wire_field leaving[] = {NUMBER(Leaving, end_s, end_s, 0, WIR
 static const struct wire_field quit[] = {TEXT(Quit, reason, reason), END};
 static const struct wire_field ask[] = {
     ATTEMPT(Ask), NUMBER(Ask, request, request, 1, INT64_MAX), NUMBER(Ask, endpoint, endpoint, 0, SERVE_MODELS - 1),
-    NUMBER(Ask, named, named, -1, SPEC_ADAPTERS - 1), TEXT(Ask, model, model), FLAG(Ask, more, more), DATA(Ask, data, WIRE_CHUNK), END};
+    NUMBER(Ask, named, named, -1, SPEC_ADAPTERS - 1), TEXT(Ask, model, model), TEXT(Ask, user, user), FLAG(Ask, more, more), DATA(Ask, data, WIRE_CHUNK), END};
 static const struct wire_field answer[] = {
     ATTEMPT(Answer), NUMBER(Answer, request, request, 1, INT64_MAX), NUMBER(Answer, status, status, 0, 599),
     FLAG(Answer, stream, stream), FLAG(Answer, more, more), DATA(Answer, data, WIRE_CHUNK), END};

@@ -259,9 +259,9 @@ struct msg {
      * repeats. ASK, ANSWER, CREDIT, DROP: the request's id, which is unique in the attempt. */
     int64_t request;
     /* ASK: enum serve_endpoint; index of the named adapter in model.adapters, or -1; the name of
-     * the model that the answer shows */
+     * the model that the answer shows; the user who asks, or "" */
     int32_t endpoint, named;
-    char model[RANK_MODEL_SIZE];
+    char model[RANK_MODEL_SIZE], user[RANK_USER_SIZE];
     /* ANSWER: HTTP status in the first piece, and 0 in the others. If the status is 503 and the
      * last piece has no bytes, the request is lost. stream: the body is text/event-stream. */
     int32_t status;

@@ -258,6 +258,7 @@ enum {
     RANK_PIECE_SIZE = 64 << 10,
     RANK_MODEL_SIZE = 200,       /* a name, a colon, the name of an adapter, NUL */
     RANK_WHY_SIZE = 512,         /* largest reason of SAVE, with its NUL */
+    RANK_USER_SIZE = 72,         /* a user's name with its NUL */
     RANK_ASKS = 1024,            /* largest number of requests that are open in an attempt */
     RANK_BODY_SIZE = 64 << 20,   /* largest body of a request */
     RANK_BODIES_SIZE = 256 << 20 /* largest number of bytes of all bodies at one time */
@@ -284,6 +285,7 @@ struct rank_ask {
     int32_t adapter_named; /* index in model.adapters, or -1 if the request names no adapter */
     int32_t size;          /* at most RANK_PIECE_SIZE */
     char model[RANK_MODEL_SIZE]; /* the `model` that the answer shows */
+    char user[RANK_USER_SIZE];   /* who asks; "" if seqd knows no users */
 };
 
 /* Flags of struct rank_answer. */

@@ -227,6 +227,7 @@ static void ask(struct routes *R, struct http_req *r, const struct route_match *
         return;
     }
     ask.named = m.adapter;
+    snprintf(ask.user, sizeof ask.user, "%s", a->who.user);
     start(R, r, &m, &ask);
 }
 

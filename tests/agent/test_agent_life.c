@@ -553,7 +553,8 @@ static void request(int64_t job, int64_t epoch, int64_t id, const char *body, si
                     .request = id,
                     .endpoint = SERVE_CHAT,
                     .named = -1,
-                    .model = "mine"};
+                    .model = "mine",
+                    .user = "ann"};
     d.reply_size = 0;
     for (size_t at = 0; at < size; at += m.size) {
         m.size = size - at < WIRE_CHUNK ? size - at : WIRE_CHUNK;
@@ -601,7 +602,7 @@ static void check_window(void)
     UNTIL(d.reply_size == WIRE_WINDOW);
     CHECK(d.part.more && d.part.request == 21);
     CHECK(request_text(22, "drops") == 200);
-    CHECK_STR(d.reply, "0 drops, model mine, endpoint 1");
+    CHECK_STR(d.reply, "0 drops, model mine, endpoint 1, user ann");
     memcpy(d.reply, body, WIRE_WINDOW); /* the second answer has overwritten the first */
     d.reply_size = WIRE_WINDOW;
     while (d.reply_size < sizeof body) {

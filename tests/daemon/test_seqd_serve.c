@@ -133,6 +133,7 @@ static void test_completion(void)
     CHECK(told.size == strlen(body) && !memcmp(told.body, body, told.size));
     CHECK(told.ask.endpoint == SERVE_COMPLETIONS && told.ask.named == -1);
     CHECK_STR(told.ask.model, "mine");
+    CHECK_STR(told.ask.user, "tester");
     answer(200, "{\"ok\":1}", 8, false, false);
     CHECK(answer_of(fd) == 200 && strstr(reply, "Content-Length: 8") &&
           strstr(reply, "{\"ok\":1}"));

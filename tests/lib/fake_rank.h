@@ -146,14 +146,14 @@ struct fake_server {
  * contain "stream". */
 static inline void fake_reply(struct fake_server *s, const struct rank_ask *ask)
 {
-    char text[64];
+    char text[128];
     s->body[s->size] = 0;
     if (strstr(s->body, "hold")) return;
     if (strstr(s->body, "die")) raise(SIGKILL);
     if (strstr(s->body, "pause")) raise(SIGSTOP);
     if (strstr(s->body, "drops")) {
-        snprintf(text, sizeof text, "%d drops, model %.20s, endpoint %u", s->n_drops, ask->model,
-                 ask->endpoint);
+        snprintf(text, sizeof text, "%d drops, model %.20s, endpoint %u, user %.20s", s->n_drops,
+                 ask->model, ask->endpoint, ask->user);
         fake_answer(ask->id, 200, RANK_ANSWER_LAST, text, strlen(text));
         return;
     }

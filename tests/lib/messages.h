@@ -217,6 +217,7 @@ static inline struct msg msg_fill(enum msg_type type, const struct job_spec *spe
         m.request = 11, m.endpoint = SERVE_CHAT, m.named = 1, m.more = true;
         m.data = "{\"model\"", m.size = 8;
         snprintf(m.model, sizeof m.model, "mine:law");
+        snprintf(m.user, sizeof m.user, "ann");
         break;
     case MSG_ANSWER:
         m.request = 11, m.status = 200, m.stream = m.more = true, m.data = "data: {", m.size = 7;

@@ -152,6 +152,7 @@ static int pass_on(struct attempt *t, const struct msg *m)
                              .adapter_named = m->named,
                              .size = (int32_t)m->size};
     memcpy(ask->model, m->model, sizeof ask->model);
+    memcpy(ask->user, m->user, sizeof ask->user);
     if (m->size) memcpy(ask + 1, m->data, m->size);
     const int rc = attempt_ask(t, RANK_ASK, ask, sizeof *ask + m->size);
     free(ask);

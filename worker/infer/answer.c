@@ -12,6 +12,7 @@
 #include "api/core/mutant.h"
 #include "worker/hf/tokenizer.h"
 #include "worker/infer/agree.h"
+#include "worker/infer/prefill.h"
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 
@@ -32,6 +33,15 @@ static void *slot_take(struct model *m, enum plan_id id, int64_t size, int slot)
     return all ? all + slot * stride : NULL;
 }
 
+/* Returns the memory for the log-probabilities of a piece, of this rank and, with several ranks, of
+ * each rank. All slots share it. */
+static char *records_take(struct model *m, int64_t n_top)
+{
+    const int64_t record = (int64_t)(sizeof(double) + (size_t)n_top * sizeof(struct sample_top));
+    const int64_t n = m->plan->sp > 1 ? m->plan->sp + 1 : 1;
+    return model_take(m, PLAN_PROMPT_LOGPROBS, n * m->plan->T * record);
+}
+
 static int slot_init(struct infer_work *w, const struct infer *in, int slot, bool reports,
                      struct err *e)
 {
@@ -47,6 +57,7 @@ static int slot_init(struct infer_work *w, const struct infer *in, int slot, boo
         w->logprob = slot_take(m, PLAN_ANSWER_LOGPROBS, n * (int64_t)token, slot);
         w->top = (struct sample_top *)(w->logprob + n);
     }
+    if (m->plan->paged) w->records = records_take(m, top);
     if (context_layout_init(&w->layout, &m->shape, e)) return -1;
     w->states = slot_take(m, PLAN_CONTEXT_BEHIND, w->layout.size, slot);
     return 0;
@@ -99,121 +110,7 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
     return 0;
 }
 
-/* ---- the log-probabilities of a prompt ------------------------------------------------------- */
-
-/* Returns the size of the record of one row. A record describes the token after the row: it has a
- * double, followed by the alternatives. */
-static size_t record_size(int n_top)
-{
-    return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
-}
-
-/* Makes the records of this rank's rows. If no token comes after a row, the record of the row
- * remains zero. Returns the index of the first token whose log-probability is NaN or infinite. */
-static int64_t record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
-                           char *records)
-{
-    struct model *m = in->model;
-    int64_t bad = FINITE_NONE;
-    const struct shard *sh = &m->sp.shard;
-    const int64_t V = m->shape.vocab, step = m->plan->loss_chunk;
-    struct sample_top top[SAMPLE_TOP];
-    for (int64_t row0 = 0; row0 < sh->T; row0 += step) {
-        const int64_t n = row0 + step < sh->T ? step : sh->T - row0;
-        const struct tensor logits = model_logits(m, row0, n);
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t pos = shard_pos(sh, row0 + i);
-            char *to = records + (size_t)(row0 + i) * record_size(r->logprobs);
-            double chosen;
-            if (pos + 1 >= r->n_tokens) continue;
-            m->be->ops->download(m->be, w->logits, (float *)logits.data + i * logits.ld,
-                                 V * (int64_t)sizeof(float));
-            sample_logprobs(w->logits, V, r->tokens[pos + 1], &chosen, r->logprobs, top);
-            memcpy(to, &chosen, sizeof chosen);
-            memcpy(to + sizeof chosen, top, (size_t)r->logprobs * sizeof *top);
-            if (!isfinite(chosen) && pos + 1 < bad) bad = pos + 1;
-        }
-    }
-    return bad;
-}
-
-/* Copies records from the order of the ranks into the order of the prompt's tokens. */
-static int order_records(const struct infer *in, const struct request *r, const char *records,
-                         struct infer_tokens *out, struct err *e)
-{
-    const struct model *m = in->model;
-    const int64_t T = m->sp.shard.T;
-    if (tokens_keep(out, r->n_tokens, r->tokens, NULL, NULL, r->logprobs, e)) return -1;
-    out->logprob = calloc((size_t)r->n_tokens, sizeof *out->logprob);
-    out->top = calloc((size_t)(r->n_tokens * r->logprobs) + 1, sizeof *out->top);
-    if (!out->logprob || !out->top)
-        return err_set(e, ERR_IO, "out of memory for the prompt's log-probabilities");
-    for (int q = 0; q < m->plan->sp; q++) {
-        const struct shard sh = shard_of(&m->sp.shard, q);
-        for (int64_t i = 0; i < T; i++) {
-            const int64_t at = shard_pos(&sh, i) + 1;
-            const char *from = records + (size_t)(q * T + i) * record_size(r->logprobs);
-            if (at >= r->n_tokens) continue;
-            memcpy(&out->logprob[at], from, sizeof(double));
-            memcpy(&out->top[at * r->logprobs], from + sizeof(double),
-                   (size_t)r->logprobs * sizeof *out->top);
-        }
-    }
-    return 0;
-}
-
-/* Gathers the log-probabilities of the prompt on rank 0. Call it after a forward pass of the
- * prompt. Collective. */
-static int prompt_logprobs(const struct infer *in, struct infer_work *w, const struct request *r,
-                           struct infer_tokens *out, struct err *e)
-{
-    struct model *m = in->model;
-    const size_t mine = (size_t)m->sp.shard.T * record_size(r->logprobs);
-    const bool first = m->sp.shard.r == 0;
-    char *rows = calloc(1, mine), *all = rows;
-    int64_t bad;
-    int rc = -1;
-    if (m->comm && first) all = malloc(mine * (size_t)m->plan->sp);
-    if (!rows || !all) {
-        err_set(e, ERR_IO, "out of memory for the prompt's log-probabilities");
-        goto out;
-    }
-    bad = record_rows(in, w, r, rows);
-    if (finite_least(m, &bad, e)) goto out;
-    if (bad != FINITE_NONE) {
-        finite_blame_forward(m, e, "the log-probability of token %lld of prompt %s", (long long)bad,
-                             r->id);
-        goto out;
-    }
-    if (m->comm && comm_gather(m->comm, PURPOSE_CONTROL, 0, rows, (int64_t)mine, all, m->bounce, e))
-        goto out;
-    rc = first ? order_records(in, r, all, out, e) : 0;
-out:
-    if (all != rows) free(all);
-    free(rows);
-    return rc;
-}
-
 /* ---- continuing ------------------------------------------------------------------------------ */
-
-/* Argument of text_again. This function computes the prompt and the chosen tokens a second
- * time. */
-struct text_again {
-    const struct infer *in;
-    const struct infer_work *w;
-};
-
-static int text_again(void *arg, struct err *e)
-{
-    const struct text_again *x = arg;
-    const struct infer_work *w = x->w;
-    struct tensor unused;
-    model_use(x->in->model, w->slot);
-    int rc = infer_forward(x->in, w->request.tokens, w->request.n_tokens, e);
-    for (int64_t i = 0; i < w->n && !rc; i++)
-        rc = model_decode(x->in->model, w->tokens[i], &unused, e);
-    return rc;
-}
 
 static bool all_finite(const float *logits, int64_t n)
 {
@@ -226,31 +123,10 @@ static bool all_finite(const float *logits, int64_t n)
  * report the same logit. */
 static int blame_logits(const struct infer *in, const struct infer_work *w, struct err *e)
 {
-    struct text_again x = {in, w};
-    return finite_blame(in->model, &(struct finite_again){text_again, &x}, e,
+    struct prefill_again x = {in, w};
+    return finite_blame(in->model, &(struct finite_again){prefill_again, &x}, e,
                         "a logit after token %lld of prompt %s",
                         (long long)(w->request.n_tokens + w->n), w->request.id);
-}
-
-/* Adds the counts that are expected for the prompt. They include its pass through the layers, the
- * message with the logits after the prompt, and the log-probabilities of an echoed prompt. */
-static int expect_prompt(const struct infer *in, struct infer_work *w, struct err *e)
-{
-    const struct model *m = in->model;
-    const struct request *r = &w->request;
-    const int P = m->plan->sp, me = m->sp.shard.r;
-    struct comm_count *shared = &w->want[PURPOSE_CONTROL];
-    int64_t row;
-    if (!m->comm) return 0;
-    const int root = infer_owner(in, r->n_tokens - 1, &row, e);
-    if (root < 0 || infer_expect(in, 1, w->want, e)) return -1;
-    volume_add(shared, volume_broadcast(P, 4 * m->shape.vocab, me == root), 1);
-    if (r->echo && r->logprobs >= 0) {
-        const int64_t mine = m->sp.shard.T * (int64_t)record_size(r->logprobs);
-        volume_add(shared, volume_gather(P, mine, me == 0), 1);
-        volume_add(shared, volume_sum_small(P, 1), 1);
-    }
-    return 0;
 }
 
 bool infer_settle(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps)
@@ -382,27 +258,12 @@ static int end_choice(const struct infer *in, struct infer_work *w, struct err *
                        logprobs ? r->logprobs : 0, e);
 }
 
-/* Reports that the share `part` of the request's work is done. */
-static void done_part(const struct infer *in, struct infer_work *w, double part)
-{
-    if (part <= w->part) return;
-    progress_add(in->progress, part - w->part);
-    w->part = part;
-}
-
-/* Returns the share of the prompt in the request's work. The work is measured in tokens: it is
- * the number of tokens of the prompt plus the number of tokens to generate. */
-static double prompt_part(const struct request *r)
-{
-    return (double)r->n_tokens / (double)(r->n_tokens + r->n * r->max_tokens);
-}
-
 static void note_token(const struct infer *in, struct infer_work *w)
 {
     const struct request *r = &w->request;
-    const double prompt = prompt_part(r), n = (double)(w->sequence * r->max_tokens + w->n);
+    const double prompt = prefill_part(r), n = (double)(w->sequence * r->max_tokens + w->n);
     progress_tokens(in->progress, 1);
-    done_part(in, w, prompt + (1 - prompt) * n / (double)(r->n * r->max_tokens));
+    prefill_done_part(in, w, prompt + (1 - prompt) * n / (double)(r->n * r->max_tokens));
 }
 
 /* Chooses the next token of a continuation from w->logits, on this rank, without a message to
@@ -473,7 +334,10 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
 static void rewind_slot(const struct infer *in, struct infer_work *w)
 {
     model_use(in->model, w->slot);
-    model_rewind(in->model);
+    if (in->model->plan->paged)
+        in->model->cache[w->slot].n_tokens = w->request.n_tokens;
+    else
+        model_rewind(in->model);
     if (w->states) context_put(in->model, &w->layout, w->states);
 }
 
@@ -486,7 +350,7 @@ static int next_choice(const struct infer *in, struct infer_work *w, struct err 
         return begin_choice(in, w, e);
     }
     w->done = true;
-    done_part(in, w, 1);
+    prefill_done_part(in, w, 1);
     return 0;
 }
 
@@ -499,7 +363,7 @@ static int advance(const struct infer *in, struct infer_work *w, int n, struct i
     struct infer_work *at[JOB_MAX_BATCH];
     int n_at = 0;
     for (int i = 0; i < n; i++) {
-        if (!w[i].out || w[i].done) continue;
+        if (!w[i].out || w[i].done || w[i].prefills) continue;
         while (!w[i].request.max_tokens && !w[i].done)
             if (next_choice(in, &w[i], e)) return -1;
         if (!w[i].done) at[n_at++] = &w[i];
@@ -545,7 +409,7 @@ int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer
     int rows = 0;
     if (advance(in, w, n, steps, e)) return -1;
     for (int i = 0; i < n; i++)
-        if (w[i].out && !w[i].done)
+        if (w[i].out && !w[i].done && !w[i].prefills)
             next[rows++] = (struct model_next){w[i].slot, w[i].tokens[w[i].n - 1]};
     if (rows) {
         if (infer_check_stop(in, e) || model_decode_all(in->model, next, rows, e)) return -1;
@@ -556,30 +420,29 @@ int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer
     return 0;
 }
 
-static int forward_prompt(const struct infer *in, struct infer_work *w, struct err *e)
-{
-    const struct request *r = &w->request;
-    const int64_t begin_us = clock_us();
-    const double at = progress_done(in->progress), prompt = prompt_part(r);
-    progress_piece(in->progress, at, prompt);
-    if (infer_forward(in, r->tokens, r->n_tokens, e)) return -1;
-    pace_until_now(&w->out->prefill, r->n_tokens, begin_us);
-    progress_part(in->progress, 1);
-    w->part = prompt;
-    return 0;
-}
-
-/* Computes the prompt and the logits after it, and begins the first continuation. */
+/* Computes the prompt, and begins the first continuation. With pages, leaves both to infer_piece. */
 static int begin_answer(const struct infer *in, struct infer_work *w, struct err *e)
 {
+    struct model *m = in->model;
     const struct request *r = &w->request;
-    model_use(in->model, w->slot);
-    if (in->model->shape.adapters.n) model_use_adapter(in->model, r->adapter);
-    if (forward_prompt(in, w, e) || expect_prompt(in, w, e)) return -1;
-    if (w->states) context_take(in->model, &w->layout, w->states);
+    model_use(m, w->slot);
+    if (m->shape.adapters.n) model_use_adapter(m, r->adapter);
     sampler_begin(&w->sampler, r->tokens, r->n_tokens);
-    if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &w->out->prompt, e)) return -1;
-    return infer_last_logits(in, r->n_tokens, w->first, e) || begin_choice(in, w, e) ? -1 : 0;
+    if (m->plan->paged) {
+        w->prefills = true;
+        w->n_prefilled = w->out->n_kept = m->cache[w->slot].n_tokens;
+        return 0;
+    }
+    return prefill_whole(in, w, e) || begin_choice(in, w, e) ? -1 : 0;
+}
+
+int infer_piece(const struct infer *in, struct infer_work *w, struct err *e)
+{
+    assert(w->out && w->prefills);
+    if (prefill_piece(in, w, e)) return -1;
+    if (w->n_prefilled < w->request.n_tokens) return 0;
+    w->prefills = false;
+    return begin_choice(in, w, e);
 }
 
 int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
@@ -589,8 +452,8 @@ int infer_begin(const struct infer *in, struct infer_work *w, const struct reque
     /* a copy, because the search for stop strings changes its state in the request */
     w->request = *r;
     w->out = out;
-    w->done = false;
-    w->sequence = 0;
+    w->done = w->prefills = false;
+    w->sequence = w->n = 0;
     w->part = 0;
     assert(r->logprobs <= w->n_top);
     out->choice = calloc((size_t)r->n, sizeof *out->choice);

@@ -126,14 +126,10 @@ int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-/* Copies the logits after the last token of the sequence to every rank. */
-int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e)
+int infer_share_logits(const struct infer *in, int root, int64_t row, float *logits, struct err *e)
 {
     struct model *m = in->model;
     const int64_t size = m->shape.vocab * (int64_t)sizeof *logits;
-    int64_t row = 0;
-    int root = infer_owner(in, n - 1, &row, e);
-    if (root < 0) return -1;
     if (root == m->sp.shard.r) {
         struct tensor last = model_logits(m, row, 1);
         m->be->ops->download(m->be, logits, last.data, size);
@@ -142,9 +138,17 @@ int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct e
     return comm_broadcast(m->comm, PURPOSE_CONTROL, root, logits, size, m->bounce, e);
 }
 
+int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e)
+{
+    int64_t row = 0;
+    const int root = infer_owner(in, n - 1, &row, e);
+    return root < 0 ? -1 : infer_share_logits(in, root, row, logits, e);
+}
+
 int infer_check_length(const struct infer *in, int64_t n, struct err *e)
 {
-    const int64_t S = in->model->plan->S;
+    const struct plan *p = in->model->plan;
+    const int64_t S = p->paged ? p->seq_len : p->S;
     if (n <= S) return 0;
     return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                      "the prompt has %lld tokens and this job was planned for %lld: raise "

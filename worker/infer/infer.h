@@ -83,11 +83,14 @@ struct infer_work {
     /* Copy of the states of the layers after the prompt. It is needed because each continuation
      * changes the states. NULL if no layer has states. */
     char *states;
+    char *records; /* with pages: room for the log-probabilities of a piece of a prompt */
 
     struct request request;   /* the current request */
     struct infer_answer *out; /* borrowed: the answer that is being made for the request; NULL
                                * if the work is idle */
     bool done;                /* set when the answer is complete */
+    bool prefills;            /* set while infer_piece has to compute more of the prompt */
+    int64_t n_prefilled;      /* number of tokens of the prompt that are computed */
     /* `sequence` is the index of the continuation; `n` is the number of tokens that it has so
      * far */
     int64_t sequence, n;
@@ -141,7 +144,8 @@ struct infer_choice {
 struct infer_answer {
     struct infer_choice *choice; /* owned, [n] */
     int64_t n, n_generated;
-    struct infer_pace prefill; /* number of tokens and duration of the pass that computes the
+    int64_t n_kept;            /* tokens of the prompt that were in the cache at the begin */
+    struct infer_pace prefill; /* number of tokens and duration of the passes that compute the
                                 * prompt */
     /* tokens of the prompt, filled if the request has echo and logprobs; entry 0 has no
      * log-probability */
@@ -150,14 +154,19 @@ struct infer_answer {
 /* The functions below are collective. Every rank must have the same requests, and no request
  * may be refused. After an error the caller ends all answers. */
 
-/* Begins a request in w: computes its prompt. *out is the answer when w->done is set. The caller
+/* Begins a request in w: computes its prompt. If the plan has pages, infer_piece computes it, and
+ * the caller has set the pages of the slot's cache, and n_tokens of it to the number of the prompt's
+ * first tokens that are known. *out is the answer when w->done is set. The caller
  * frees the answer (infer_answer_fini). Fails with ERR_TOO_LARGE and the field data.seq_len if the
  * prompt is longer than the plan's sequence. Fails with ERR_CORRUPT if log-probabilities of an
  * echoed prompt are not finite. Also fails with the errors of comm, or with ERR_IO if there is no
  * memory. */
 int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
                 struct infer_answer *out, struct err *e);
-/* Chooses one token for each work in w [n] that has a request. If the token ends a
+/* Computes the next piece of the prompt of w, which must have `prefills` set. Fails as infer_begin
+ * does. */
+int infer_piece(const struct infer *in, struct infer_work *w, struct err *e);
+/* Chooses one token for each work in w [n] that has a request with a whole prompt. If the token ends a
  * continuation and a further continuation begins, also chooses the first token of that
  * continuation. Then runs one pass for all works that need further tokens. Adds counts and
  * time to steps. Fails with ERR_CORRUPT if logits are not finite, or if the choices of the
@@ -238,6 +247,8 @@ int infer_check_length(const struct infer *in, int64_t n, struct err *e);
 /* Copies the logits [V] after the last of n tokens to every rank. Call it after infer_forward.
  * Collective. */
 int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e);
+/* Copies the logits [V] of a row of rank `root` to every rank. Call it after a pass. Collective. */
+int infer_share_logits(const struct infer *in, int root, int64_t row, float *logits, struct err *e);
 /* Returns the rank that holds position pos of the model's sequence, and sets *row to the row of
  * this position on that rank. Returns -1 after an error. */
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e);

@@ -319,6 +319,11 @@ static void write_usage(struct jwrite *w, const struct request *r, const struct 
     jwrite_int(w, "prompt_tokens", r->n_tokens);
     jwrite_int(w, "completion_tokens", a->n_generated);
     jwrite_int(w, "total_tokens", r->n_tokens + a->n_generated);
+    if (r->serves) {
+        jwrite_object(w, "prompt_tokens_details");
+        jwrite_int(w, "cached_tokens", a->n_kept);
+        jwrite_end(w);
+    }
     jwrite_end(w);
 }
 

@@ -6,7 +6,9 @@
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
+#include "worker/infer/pages.h"
 #include "worker/infer/serve_meter.h"
+#include "worker/infer/serve_owners.h"
 #include "worker/infer/serve_read.h"
 #include "worker/plan/volume.h"
 
@@ -15,10 +17,12 @@ struct serve_pass {
     int32_t ends;     /* set in the last pass, which does nothing */
     int32_t begins;   /* set if a request begins */
     uint64_t dropped; /* a bit for each slot whose request is forgotten */
+    uint64_t pages;   /* sum of rank 0's pages, after the drops */
     struct serve_begin {
         struct request_call call;
         int64_t size; /* bytes of the body */
-        int32_t slot, pad;
+        int32_t slot;
+        uint32_t owner; /* of its prefix */
     } begin;
 };
 _Static_assert(JOB_MAX_BATCH <= 64, "a bit of serve_pass.dropped for each slot");
@@ -26,6 +30,7 @@ _Static_assert(JOB_MAX_BATCH <= 64, "a bit of serve_pass.dropped for each slot")
 struct serve_slot {
     struct request request; /* owned while the slot is at work */
     struct infer_answer answer;
+    int64_t turn; /* the order in which requests begin */
 };
 
 struct server {
@@ -37,11 +42,14 @@ struct server {
     const struct serve_door *door; /* NULL on all ranks but rank 0 */
     struct serve_asks *asks;       /* of the door */
     struct serve_reader reader;
+    struct serve_owners owners;
     int n;
     struct infer_work work[JOB_MAX_BATCH];
     struct serve_slot slot[JOB_MAX_BATCH];
     struct infer_steps steps;
     struct serve_meter meter;
+    struct pages pages; /* if the plan has pages */
+    int32_t *table[JOB_MAX_BATCH];
     struct serve_pass pass;
     int64_t n_begun;  /* requests that have begun */
     int64_t n_done;   /* requests that are complete */
@@ -66,8 +74,14 @@ static bool any_at_work(const struct server *s)
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
+static bool is_paged(const struct server *s)
+{
+    return s->in->model->plan->paged;
+}
+
 static void forget(struct server *s, int k)
 {
+    if (s->pages.page) pages_end(&s->pages, k);
     s->work[k].out = NULL;
     infer_answer_fini(&s->slot[k].answer);
     request_fini(&s->slot[k].request);
@@ -109,6 +123,17 @@ static int take_request(struct server *s, const struct serve_begin *b, struct er
                    s->in->model->sp.shard.r);
 }
 
+/* Returns what a request asks of the pages. The last token of an answer is never computed. */
+static struct pages_ask pages_of(const struct request *r, uint32_t owner)
+{
+    return (struct pages_ask){.owner = owner,
+                              .adapter = r->adapter,
+                              .tokens = r->tokens,
+                              .n_tokens = r->n_tokens,
+                              .n_positions = r->n_tokens + (r->max_tokens ? r->max_tokens - 1 : 0),
+                              .anew = r->echo && r->logprobs >= 0};
+}
+
 /* Begins the request of a pass. infer_check_stop must not come before take_request: on rank 0 it
  * takes messages, and a drop would free the request that the pass has named. */
 static int begin(struct server *s, const struct serve_begin *b, struct err *e)
@@ -116,29 +141,91 @@ static int begin(struct server *s, const struct serve_begin *b, struct err *e)
     const int k = b->slot;
     assert(!s->work[k].out);
     if (take_request(s, b, e)) return -1;
-    serve_meter_begin(&s->meter, k, s->slot[k].request.n_tokens, 0);
     s->out->ledger_equal &= infer_settle(s->in, s->work, s->n, &s->steps);
     infer_at(s->in, ++s->n_begun);
+    s->slot[k].turn = s->n_begun;
+    if (is_paged(s)) {
+        const struct pages_ask a = pages_of(&s->slot[k].request, b->owner);
+        s->in->model->cache[k].n_tokens = pages_begin(&s->pages, k, &a);
+        if (pages_used(&s->pages) > s->out->n_pages_used)
+            s->out->n_pages_used = pages_used(&s->pages);
+    }
+    serve_meter_begin(&s->meter, k, s->slot[k].request.n_tokens,
+                      is_paged(s) ? s->in->model->cache[k].n_tokens : 0);
     return infer_begin(s->in, &s->work[k], &s->slot[k].request, &s->slot[k].answer, e);
+}
+
+static void forget_dropped(struct server *s)
+{
+    for (int k = 0; k < s->n; k++)
+        if (s->pass.dropped >> k & 1) forget(s, k);
+}
+
+/* Checks that this rank has the pages that rank 0 has. */
+static int check_pages(const struct server *s, struct err *e)
+{
+    if (!is_paged(s) || pages_sum(&s->pages) == s->pass.pages) return 0;
+    return err_set(e, ERR_INTERNAL, "rank %d has other pages than rank 0 in pass %lld",
+                   s->in->model->sp.shard.r, (long long)s->out->n_passes);
+}
+
+/* Returns the slot of the request that has begun first of those whose prompts are not complete, or
+ * -1. Prompts are computed in the order of their requests, so that none waits for later ones. */
+static int next_prompt(const struct server *s)
+{
+    int next = -1;
+    for (int k = 0; k < s->n; k++)
+        if (s->work[k].out && s->work[k].prefills &&
+            (next < 0 || s->slot[k].turn < s->slot[next].turn))
+            next = k;
+    return next;
+}
+
+/* Computes a piece of a prompt, and keeps its pages. */
+static int run_piece(struct server *s, int k, struct err *e)
+{
+    struct infer_work *w = &s->work[k];
+    if (infer_piece(s->in, w, e)) return -1;
+    const struct pages_text t = {.prompt = w->request.tokens, .n_prompt = w->n_prefilled};
+    pages_keep(&s->pages, k, &t);
+    return 0;
 }
 
 /* Does the pass that rank 0 has sent. */
 static int run_pass(struct server *s, struct err *e)
 {
     const struct serve_pass *p = &s->pass;
-    for (int k = 0; k < s->n; k++)
-        if (p->dropped >> k & 1) forget(s, k);
-    if (p->begins && begin(s, &p->begin, e)) return -1;
-    return any_at_work(s) ? infer_step(s->in, s->work, s->n, &s->steps, e) : 0;
+    if (!s->door) forget_dropped(s);
+    if (check_pages(s, e) || (p->begins && begin(s, &p->begin, e))) return -1;
+    if (any_at_work(s) && infer_step(s->in, s->work, s->n, &s->steps, e)) return -1;
+    const int k = next_prompt(s);
+    return k < 0 ? 0 : run_piece(s, k, e);
 }
 
 /* ---- rank 0: before a pass ------------------------------------------------------------------- */
 
-static int free_slot(const struct server *s, uint64_t taken)
+static int free_slot(const struct server *s)
 {
     for (int k = 0; k < s->n; k++)
-        if (!(taken >> k & 1)) return k;
+        if (!s->work[k].out) return k;
     return -1;
+}
+
+/* Returns the owner of the prefix of a request. All users are one owner if they share prefixes. */
+static uint32_t owner_of(struct server *s, const struct serve_request *q)
+{
+    return s->in->spec->serve.share_prefixes ? 0 : serve_owners_number(&s->owners, q->ask.user);
+}
+
+/* Returns the request that has waited longest, if there are pages for it, or NULL. A later request
+ * does not begin before it. With pages, *owner becomes the owner of its prefix. */
+static struct serve_request *next_request(struct server *s, uint32_t *owner)
+{
+    struct serve_request *q = serve_asks_next(s->asks, SERVE_WAITS);
+    if (!q || !is_paged(s)) return q;
+    *owner = owner_of(s, q);
+    const struct pages_ask a = pages_of(&q->request, *owner);
+    return pages_fit(&s->pages, &a) ? q : NULL;
 }
 
 /* Plans the next pass. A slot whose request is dropped is free. At most one request begins, so that
@@ -147,17 +234,18 @@ static void plan_pass(struct server *s)
 {
     struct serve_pass *p = &s->pass;
     struct serve_request *q;
-    uint64_t taken = 0;
-    int k;
     *p = (struct serve_pass){.dropped = s->asks->dropped};
     s->asks->dropped = 0;
-    for (int i = 0; i < s->n; i++)
-        if (s->work[i].out && !(p->dropped >> i & 1)) taken |= (uint64_t)1 << i;
-    if ((k = free_slot(s, taken)) < 0 || !(q = serve_asks_next(s->asks, SERVE_WAITS))) return;
+    forget_dropped(s);
+    p->pages = is_paged(s) ? pages_sum(&s->pages) : 0;
+    uint32_t owner = 0;
+    const int k = free_slot(s);
+    if (k < 0 || !(q = next_request(s, &owner))) return;
     q->state = SERVE_AT_WORK;
     q->slot = k;
     p->begins = 1;
-    p->begin = (struct serve_begin){.call = serve_read_call(q), .size = q->body.n, .slot = k};
+    p->begin = (struct serve_begin){
+        .call = serve_read_call(q), .size = q->body.n, .slot = k, .owner = owner};
 }
 
 /* Ends the requests that are open when the time to drain is over. */
@@ -237,10 +325,24 @@ static int prepare_pass(struct server *s, struct err *e)
 
 /* ---- rank 0: after a pass -------------------------------------------------------------------- */
 
+/* Keeps the pages of the last continuation. */
+static void keep_answer(struct server *s, int k)
+{
+    const struct infer_work *w = &s->work[k];
+    const struct request *r = &w->request;
+    pages_keep(&s->pages, k,
+               &(struct pages_text){.prompt = r->tokens,
+                                    .answer = w->tokens,
+                                    .n_prompt = r->n_tokens,
+                                    .n_answer = s->in->model->cache[k].n_tokens - r->n_tokens});
+}
+
 static int end_slot(struct server *s, int k, struct err *e)
 {
     struct serve_slot *slot = &s->slot[k];
     struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
+    if (is_paged(s)) keep_answer(s, k);
+    s->out->n_kept_tokens += slot->answer.n_kept;
     s->out->n_prompt_tokens += slot->request.n_tokens;
     s->out->n_tokens += slot->answer.n_generated;
     progress_tokens(s->progress, slot->answer.n_generated);
@@ -289,6 +391,23 @@ static int serve(struct server *s, struct err *e)
     return infer_agree(s->in, &s->out->ledger_equal, e);
 }
 
+static int open_pages(struct server *s, struct err *e)
+{
+    const struct model *m = s->in->model;
+    const struct plan *p = m->plan;
+    if (!p->paged) return 0;
+    for (int k = 0; k < s->n; k++) s->table[k] = m->cache[k].pages;
+    s->out->n_pages = p->n_pages * p->sp;
+    return pages_init(&s->pages,
+                      &(struct pages_options){.P = p->sp,
+                                              .rank = m->sp.shard.r,
+                                              .n_pages = p->n_pages,
+                                              .n_slots = s->n,
+                                              .longest = p->seq_len,
+                                              .table = s->table},
+                      e);
+}
+
 int serve_run(const struct infer *in, const struct serve_door *door, struct serve_result *out,
               struct err *e)
 {
@@ -305,7 +424,7 @@ int serve_run(const struct infer *in, const struct serve_door *door, struct serv
     s->n = in->model->plan->batch;
     s->out = out;
     serve_read_open(&s->reader, in, s->n);
-    if (infer_work_init(s->work, s->in, door != NULL, e)) goto out;
+    if (open_pages(s, e) || infer_work_init(s->work, s->in, door != NULL, e)) goto out;
     in->model->progress = NULL;
     progress_begin(s->progress, PROGRESS_REQUESTS, 0, 0);
     if (door) serve_meter_open(&s->meter, s->used_us = now_us(s));
@@ -316,6 +435,8 @@ int serve_run(const struct infer *in, const struct serve_door *door, struct serv
     if (door) out->n_dropped = s->asks->n_dropped;
 out:
     for (int k = 0; k < s->n; k++) forget(s, k);
+    pages_fini(&s->pages);
+    serve_owners_fini(&s->owners);
     infer_work_fini(s->work, s->n);
     serve_read_fini(&s->reader);
     free(s);

@@ -57,6 +57,9 @@ static void put_generate(struct placer *b)
          .host = HOST_ALONE},
         {PLAN_ANSWER_LOGPROBS, "answer_logprobs", PLAN_DATA, placer_times(b, n, token),
          top >= 0 ? batch : 0, .host = HOST_ALONE},
+        {PLAN_PROMPT_LOGPROBS, "prompt_logprobs", PLAN_DATA,
+         placer_times(b, (b->p->sp > 1 ? b->p->sp + 1 : 1) * token, b->p->T),
+         b->p->paged && top >= 0, .host = HOST_ALONE},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }

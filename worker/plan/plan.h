@@ -165,6 +165,9 @@ enum plan_id {
     PLAN_ANSWER_TOKENS, /* int32 [n_decode] */
     /* double [n_decode], followed by the alternatives of each token; used on rank 0 */
     PLAN_ANSWER_LOGPROBS,
+    /* With pages: [T] log-probabilities of a piece of a prompt, each with its alternatives, and, if
+     * sp > 1, [sp, T] of them, which are used on rank 0 */
+    PLAN_PROMPT_LOGPROBS,
     /* int32 [S] tokens, followed by [S] bytes; byte i is 1 if token i may be a target */
     PLAN_SCORE_WINDOW,
     /* double [2, sp * T]: nll in the order of ranks, followed by nll in the order of positions;

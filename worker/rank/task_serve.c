@@ -17,7 +17,7 @@ static bool is_ask(const struct rank_msg *h, const struct rank_ask *a)
 {
     return h->type == RANK_ASK && a->size >= 0 && a->size <= RANK_PIECE_SIZE &&
            h->size == sizeof *a + (size_t)a->size && a->endpoint < SERVE_MODELS &&
-           memchr(a->model, 0, sizeof a->model);
+           memchr(a->model, 0, sizeof a->model) && memchr(a->user, 0, sizeof a->user);
 }
 
 static void take(void *asks, const struct rank_msg *h, const char *bytes)
@@ -117,6 +117,11 @@ static int send_counts(struct run *r, const struct serve_result *t, const struct
     jwrite_int(&w, "dropped", t->n_dropped);
     jwrite_int(&w, "n_prompt_tokens", t->n_prompt_tokens);
     jwrite_int(&w, "n_tokens", t->n_tokens);
+    if (m->plan->paged) {
+        jwrite_int(&w, "n_kept_tokens", t->n_kept_tokens);
+        jwrite_int(&w, "pages", t->n_pages);
+        jwrite_int(&w, "pages_used", t->n_pages_used);
+    }
     jwrite_double(&w, "prefill_tokens_s", pace_rate(&t->prefill));
     jwrite_double(&w, "decode_tokens_s", pace_rate(&t->decode));
     run_write_account(&w, r, t->ledger_equal, m);
