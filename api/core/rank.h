@@ -228,7 +228,7 @@ struct rank_serving {
     int64_t elapsed_us;                 /* time since this attempt began to serve */
     /* ---- now ---- */
     int64_t at_work, queued;   /* requests that passes compute, and that wait for a slot */
-    int64_t pages, pages_used; /* pages of the cache on this rank; 0 if it has none */
+    int64_t pages, pages_used; /* pages of all ranks' caches, and those that requests have */
 };
 
 struct rank_event {

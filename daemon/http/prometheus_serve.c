@@ -65,8 +65,8 @@ static void add_gauges(struct exposition *x, const struct server_list *l)
                  open_of},
                 {"seqd_serve_at_work", "Requests whose next tokens passes compute.", at_work_of},
                 {"seqd_serve_queued", "Requests that wait for a slot at rank 0.", queued_of},
-                {"seqd_serve_pages", "Pages of the cache of rank 0.", pages_of},
-                {"seqd_serve_pages_used", "Pages of those that hold tokens.", pages_used_of}};
+                {"seqd_serve_pages", "Pages of the caches of all ranks.", pages_of},
+                {"seqd_serve_pages_used", "Pages that requests at work have.", pages_used_of}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         exposition_family(x, rows[i].name, "gauge", rows[i].help);
         for (size_t k = 0; k < l->n; k++)

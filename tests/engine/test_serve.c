@@ -692,7 +692,7 @@ static void test_bits(void)
     char name[64];
     for (int m = 0; m < N_SHAPES; m++)
         for (int P = 1; P <= 2; P++) {
-            if (P > 1 && shapes[m].family == FAMILY_LLAMA)
+            if (P > 1)
                 run_alone(&shapes[m], P);
             else
                 run_batch(&shapes[m], P);

@@ -20,6 +20,13 @@ struct page {
     int32_t n_after; /* kept pages that have it before them */
     int32_t same;    /* the next page in its bucket, or NONE */
     uint64_t hash;
+    int state; /* place of the states after it, or PAGES_NO_STATE */
+};
+
+/* A place of states. */
+struct page_state {
+    int32_t page; /* NONE if the place is free */
+    uint64_t use; /* number of the last use, of all uses */
 };
 
 /* A page that is looked for. */
@@ -41,7 +48,7 @@ static uint64_t mix(uint64_t h, uint64_t x)
     return h ^ h >> 29;
 }
 
-enum page_event { PAGE_TAKEN, PAGE_FREED, PAGE_KEPT, PAGE_IDLE, PAGE_SHARED };
+enum page_event { PAGE_TAKEN, PAGE_FREED, PAGE_KEPT, PAGE_IDLE, PAGE_SHARED, PAGE_STATE };
 
 static void note(struct pages *p, enum page_event what, int32_t i)
 {
@@ -71,11 +78,13 @@ int pages_init(struct pages *p, const struct pages_options *o, struct err *e)
     p->bucket = malloc((size_t)p->n_buckets * sizeof *p->bucket);
     p->sequence = calloc((size_t)o->n_slots, sizeof *p->sequence);
     p->lists = calloc((size_t)(o->n_slots * most), sizeof *p->lists);
-    if (!p->page || !p->tokens || !p->bucket || !p->sequence || !p->lists) {
+    p->state = calloc((size_t)o->n_states + 1, sizeof *p->state);
+    if (!p->state || !p->page || !p->tokens || !p->bucket || !p->sequence || !p->lists) {
         pages_fini(p);
         return err_set(e, ERR_IO, "out of memory for %lld pages", (long long)n_all);
     }
     for (int64_t i = 0; i < p->n_buckets; i++) p->bucket[i] = NONE;
+    for (int i = 0; i < o->n_states; i++) p->state[i].page = NONE;
     for (int q = 0; q < o->P; q++) p->free[q] = NONE;
     for (int64_t i = n_all - 1; i >= 0; i--) free_page(p, (int32_t)i);
     for (int k = 0; k < o->n_slots; k++) p->sequence[k].page = p->lists + k * most;
@@ -89,6 +98,7 @@ void pages_fini(struct pages *p)
     free(p->bucket);
     free(p->sequence);
     free(p->lists);
+    free(p->state);
     *p = (struct pages){0};
 }
 
@@ -139,6 +149,7 @@ static void insert(struct pages *p, int32_t i, struct page_key *k)
     }
     memmove(tokens, k->tokens, CACHE_PAGE * sizeof *tokens);
     g->kept = true;
+    g->state = PAGES_NO_STATE;
     g->owner = k->owner;
     g->adapter = k->adapter;
     g->before = k->before;
@@ -183,6 +194,7 @@ static void evict(struct pages *p)
     *at = g->same;
     if (g->before != NONE) p->page[g->before].n_after--;
     unlink_idle(p, i);
+    if (g->state != PAGES_NO_STATE) p->state[g->state].page = NONE;
     g->kept = false;
     free_page(p, i);
 }
@@ -231,13 +243,27 @@ static int32_t next_kept(const struct pages *p, const struct pages_ask *a, int64
     return a->anew || (k + 1) * CACHE_PAGE >= a->n_tokens ? NONE : find(p, &key);
 }
 
+/* Returns the number of pages of the longest kept prefix. With states, it ends with a page that has
+ * states. */
+static int64_t prefix_pages(const struct pages *p, const struct pages_ask *a)
+{
+    int64_t k = 0, n = 0;
+    for (int32_t i = NONE; (i = next_kept(p, a, k, i)) != NONE;) {
+        k++;
+        if (!p->o.states || p->page[i].state != PAGES_NO_STATE) n = k;
+    }
+    return n;
+}
+
 bool pages_fit(const struct pages *p, const struct pages_ask *a)
 {
-    const int64_t n = n_pages(a->n_positions);
+    const int64_t n = n_pages(a->n_positions), n_kept = prefix_pages(p, a);
     const int P = p->o.P;
     int64_t k = 0, more[JOB_MAX_RANKS] = {0}; /* pages that each rank has to give */
-    for (int32_t i = NONE; (i = next_kept(p, a, k, i)) != NONE; k++)
+    for (int32_t i = NONE; k < n_kept; k++) {
+        i = next_kept(p, a, k, i);
         more[k % P] += !p->page[i].n_users;
+    }
     for (; k < n; k++) more[k % P]++;
     for (int q = 0; q < P; q++)
         if (more[q] > p->n_free[q] + p->n_idle[q]) return false;
@@ -262,16 +288,20 @@ static void take_foreign(struct pages *p, int slot)
 int64_t pages_begin(struct pages *p, int slot, const struct pages_ask *a)
 {
     struct pages_sequence *s = &p->sequence[slot];
-    const int64_t n = n_pages(a->n_positions);
+    const int64_t n = n_pages(a->n_positions), n_kept = prefix_pages(p, a);
     assert(!s->n && n > 0 && n <= p->most && a->n_tokens <= a->n_positions);
     s->owner = a->owner;
     s->adapter = a->adapter;
     s->n = n;
     s->n_kept = 0;
-    for (int32_t i = NONE; (i = next_kept(p, a, s->n_kept, i)) != NONE;) {
+    s->state = PAGES_NO_STATE;
+    for (int32_t i = NONE; s->n_kept < n_kept;) {
+        i = next_kept(p, a, s->n_kept, i);
         share(p, i);
         set_page(p, slot, s->n_kept++, i);
+        s->state = p->page[i].state;
     }
+    if (s->state != PAGES_NO_STATE) p->state[s->state].use = ++p->n_uses;
     for (int64_t k = s->n_kept; k < n; k++) set_page(p, slot, k, take(p, (int)(k % p->o.P)));
     if (mutant_on(MUTANT_PAGE_FOREIGN)) take_foreign(p, slot);
     return s->n_kept * CACHE_PAGE;
@@ -309,6 +339,35 @@ void pages_keep(struct pages *p, int slot, const struct pages_text *t)
         copy_tokens(t, s->n_kept * CACHE_PAGE, tokens);
         keep(p, slot, tokens);
     }
+}
+
+/* Returns the place of states that is free or was used least recently. */
+static int oldest_state(const struct pages *p)
+{
+    int least = 0;
+    for (int k = 0; k < p->o.n_states; k++) {
+        if (p->state[k].page == NONE) return k;
+        if (p->state[k].use < p->state[least].use) least = k;
+    }
+    return least;
+}
+
+int pages_keep_state(struct pages *p, int slot)
+{
+    const struct pages_sequence *s = &p->sequence[slot];
+    const int32_t i = s->n_kept ? s->page[s->n_kept - 1] : NONE;
+    if (i == NONE || !p->o.n_states || p->page[i].state != PAGES_NO_STATE) return PAGES_NO_STATE;
+    const int k = oldest_state(p);
+    if (p->state[k].page != NONE) p->page[p->state[k].page].state = PAGES_NO_STATE;
+    p->state[k] = (struct page_state){i, ++p->n_uses};
+    p->page[i].state = k;
+    note(p, PAGE_STATE, i);
+    return k;
+}
+
+int pages_state(const struct pages *p, int slot)
+{
+    return p->sequence[slot].state;
 }
 
 void pages_end(struct pages *p, int slot)

@@ -25,6 +25,10 @@ struct pages_options {
     int64_t n_pages; /* pages of each rank's pool: at least those of the longest sequence */
     int n_slots;     /* most sequences at one time */
     int64_t longest; /* most positions of a sequence */
+    /* A model with states: a kept prefix ends with a page after which the states of the model are
+     * kept, in one of n_states places. */
+    bool states;
+    int n_states;
     /* Borrowed: the tables of the slots, [n_slots]. Entry j of a table is the place, in this rank's
      * pool, of page j * P + rank of the sequence. */
     int32_t *const *table;
@@ -35,9 +39,13 @@ struct pages_sequence {
     int32_t adapter;
     int64_t n, n_kept; /* number of its pages, of which the first n_kept are kept */
     int32_t *page;     /* [most]: indexes in pages.page */
+    int state;         /* place of the states with which it began; PAGES_NO_STATE if none */
 };
 
+#define PAGES_NO_STATE (-1)
+
 struct page;
+struct page_state;
 struct pages {
     struct pages_options o;
     int64_t most, n_all; /* pages of the longest sequence, and of all pools */
@@ -51,6 +59,8 @@ struct pages {
     int32_t oldest, newest;          /* idle pages */
     struct pages_sequence *sequence; /* owned, [n_slots] */
     int32_t *lists;                  /* owned: the pages of all sequences */
+    struct page_state *state;        /* owned, [o.n_states] */
+    uint64_t n_uses;                 /* of states */
     uint64_t sum;
 };
 
@@ -85,6 +95,12 @@ struct pages_text {
  * page in place of its own, which is freed, and its table changes. The sequence must not write into these pages from now
  * on. */
 void pages_keep(struct pages *p, int slot, const struct pages_text *t);
+/* Keeps the states after the sequence's kept pages. Returns the place to which the caller copies the
+ * slot's states, which is that of the states used least recently if all are taken. Returns
+ * PAGES_NO_STATE if these states are kept already or no place exists. */
+int pages_keep_state(struct pages *p, int slot);
+/* Returns the place of the states with which the sequence of a slot begins, or PAGES_NO_STATE. */
+int pages_state(const struct pages *p, int slot);
 /* Ends the sequence of a slot. Its kept pages become idle, and its other pages are freed. Does
  * nothing for an idle slot. */
 void pages_end(struct pages *p, int slot);

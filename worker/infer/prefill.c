@@ -256,12 +256,14 @@ static struct model_piece piece_at(const struct infer *in, const struct infer_wo
 {
     const struct request *r = &w->request;
     const struct plan *p = in->model->plan;
-    const int64_t left = r->n_tokens - pos;
+    const int64_t left = r->n_tokens - pos, n = left < p->piece ? left : p->piece;
+    /* states are kept at the ends of pages, so the last piece is what follows the last whole page */
+    const bool whole = p->n_kept_states > 0 && n > CACHE_PAGE;
     return (struct model_piece){.slot = w->slot,
                                 .adapter = in->model->cache[w->slot].adapter,
                                 .tokens = r->tokens + pos,
                                 .pos = pos,
-                                .n = left < p->piece ? left : p->piece};
+                                .n = whole ? n / CACHE_PAGE * CACHE_PAGE : n};
 }
 
 int prefill_piece(const struct infer *in, struct infer_work *w, struct err *e)
@@ -272,12 +274,14 @@ int prefill_piece(const struct infer *in, struct infer_work *w, struct err *e)
     const struct model_piece p = piece_at(in, w, w->n_prefilled);
     const struct prefill_span s = {p.pos, p.n, paged_most(m->plan->sp, p.pos, p.n)};
     int64_t row;
+    model_use(m, w->slot);
     if (infer_check_stop(in, e) || model_piece(m, &p, e) || expect_piece(in, w, &s, e)) return -1;
     pace_until_now(&w->out->prefill, p.n, begin_us);
     if (wants_logprobs(r) && gather_piece(in, w, &s, e)) return -1;
     w->n_prefilled += p.n;
     prefill_done_part(in, w, prefill_part(r) * (double)w->n_prefilled / (double)r->n_tokens);
     if (w->n_prefilled < r->n_tokens) return 0;
+    if (w->states && r->n > 1) context_take(m, &w->layout, w->states);
     const int root = model_piece_owner(m, &p, r->n_tokens - 1, &row);
     return infer_share_logits(in, root, row, w->first, e);
 }
@@ -286,9 +290,10 @@ static int prompt_again(const struct infer *in, const struct infer_work *w, stru
 {
     const struct request *r = &w->request;
     if (!in->model->plan->paged) return infer_forward(in, r->tokens, r->n_tokens, e);
-    for (int64_t pos = 0; pos < r->n_tokens; pos += in->model->plan->piece) {
+    for (int64_t pos = 0; pos < r->n_tokens;) {
         const struct model_piece p = piece_at(in, w, pos);
         if (model_piece(in->model, &p, e)) return -1;
+        pos += p.n;
     }
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "worker/infer/serve_meter.h"
 #include "worker/infer/serve_owners.h"
 #include "worker/infer/serve_read.h"
+#include "worker/plan/paged.h"
 #include "worker/plan/volume.h"
 
 /* The start of a pass, which rank 0 broadcasts. */
@@ -134,6 +135,28 @@ static struct pages_ask pages_of(const struct request *r, uint32_t owner)
                               .anew = r->echo && r->logprobs >= 0};
 }
 
+/* Copies states from a slot to a place of kept states or, if `keep` is not set, from the place to
+ * the slot. */
+static void copy_states(struct server *s, int slot, int place, bool keep)
+{
+    struct model *m = s->in->model;
+    if (place == PAGES_NO_STATE) return;
+    place += m->plan->batch;
+    if (keep)
+        model_copy_states(m, slot, place);
+    else
+        model_copy_states(m, place, slot);
+}
+
+/* Gives pages to the request that begins in a slot. */
+static void begin_pages(struct server *s, int k, uint32_t owner)
+{
+    const struct pages_ask a = pages_of(&s->slot[k].request, owner);
+    s->in->model->cache[k].n_tokens = pages_begin(&s->pages, k, &a);
+    copy_states(s, k, pages_state(&s->pages, k), false);
+    if (pages_used(&s->pages) > s->out->n_pages_used) s->out->n_pages_used = pages_used(&s->pages);
+}
+
 /* Begins the request of a pass. infer_check_stop must not come before take_request: on rank 0 it
  * takes messages, and a drop would free the request that the pass has named. */
 static int begin(struct server *s, const struct serve_begin *b, struct err *e)
@@ -144,12 +167,7 @@ static int begin(struct server *s, const struct serve_begin *b, struct err *e)
     s->out->ledger_equal &= infer_settle(s->in, s->work, s->n, &s->steps);
     infer_at(s->in, ++s->n_begun);
     s->slot[k].turn = s->n_begun;
-    if (is_paged(s)) {
-        const struct pages_ask a = pages_of(&s->slot[k].request, b->owner);
-        s->in->model->cache[k].n_tokens = pages_begin(&s->pages, k, &a);
-        if (pages_used(&s->pages) > s->out->n_pages_used)
-            s->out->n_pages_used = pages_used(&s->pages);
-    }
+    if (is_paged(s)) begin_pages(s, k, b->owner);
     serve_meter_begin(&s->meter, k, s->slot[k].request.n_tokens,
                       is_paged(s) ? s->in->model->cache[k].n_tokens : 0);
     return infer_begin(s->in, &s->work[k], &s->slot[k].request, &s->slot[k].answer, e);
@@ -188,6 +206,7 @@ static int run_piece(struct server *s, int k, struct err *e)
     if (infer_piece(s->in, w, e)) return -1;
     const struct pages_text t = {.prompt = w->request.tokens, .n_prompt = w->n_prefilled};
     pages_keep(&s->pages, k, &t);
+    if (w->n_prefilled % CACHE_PAGE == 0) copy_states(s, k, pages_keep_state(&s->pages, k), true);
     return 0;
 }
 
@@ -325,9 +344,11 @@ static int prepare_pass(struct server *s, struct err *e)
 
 /* ---- rank 0: after a pass -------------------------------------------------------------------- */
 
-/* Keeps the pages of the last continuation. */
+/* Keeps the pages of the last continuation. A model with states keeps none of them, because new
+ * tokens leave other bits than a prompt does. */
 static void keep_answer(struct server *s, int k)
 {
+    if (s->pages.o.states) return;
     const struct infer_work *w = &s->work[k];
     const struct request *r = &w->request;
     pages_keep(&s->pages, k,
@@ -358,6 +379,7 @@ static int end_slot(struct server *s, int k, struct err *e)
 static int finish_pass(struct server *s, struct err *e)
 {
     serve_meter_pass(&s->meter, s->work, s->n, &s->steps);
+    serve_meter_pages(&s->meter, s->out->n_pages, is_paged(s) ? pages_used(&s->pages) : 0);
     for (int k = 0; k < s->n; k++) {
         if (!s->work[k].out) continue;
         struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
@@ -404,6 +426,8 @@ static int open_pages(struct server *s, struct err *e)
                                               .n_pages = p->n_pages,
                                               .n_slots = s->n,
                                               .longest = p->seq_len,
+                                              .states = paged_states(&m->shape),
+                                              .n_states = p->n_kept_states,
                                               .table = s->table},
                       e);
 }

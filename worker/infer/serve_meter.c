@@ -34,6 +34,12 @@ void serve_meter_pass(struct serve_meter *m, const struct infer_work *work, int 
     m->now.pass_us = steps->pace.us;
 }
 
+void serve_meter_pages(struct serve_meter *m, int64_t n, int64_t n_used)
+{
+    m->now.pages = n;
+    m->now.pages_used = n_used;
+}
+
 int64_t serve_meter_wait_us(const struct serve_meter *m, int64_t now_us)
 {
     const int64_t left = m->told_us + SERVE_METER_US - now_us;

@@ -23,6 +23,8 @@ void serve_meter_begin(struct serve_meter *m, int slot, int64_t n_tokens, int64_
 /* A pass has ended. Call it before the answers that the pass has completed are freed. */
 void serve_meter_pass(struct serve_meter *m, const struct infer_work *work, int n,
                       const struct infer_steps *steps);
+/* The cache has n pages, of which requests have n_used. */
+void serve_meter_pages(struct serve_meter *m, int64_t n, int64_t n_used);
 /* Reports the counts, if they have changed and if the time since the last report is long enough.
  * `always` reports them whatever the time is. */
 int serve_meter_tell(struct serve_meter *m, const struct serve_door *door,
