@@ -18,7 +18,8 @@
 
 #define NODE_MAX            256 /* largest number of nodes that a seqd knows at one time */
 #define JOB_MAX_RANKS       64  /* largest number of ranks of one job, on all its nodes together */
-#define JOB_MAX_BATCH       16  /* largest infer.batch: rows of kernels/cpu/gemm_few.inc */
+#define JOB_MAX_BATCH       64  /* largest infer.batch, and largest serve.max_requests */
+#define JOB_AUTO_BATCH      16  /* most that a plan chooses: rows of kernels/cpu/gemm_few.inc */
 #define CACHE_PAGE          64  /* positions of a page of cached keys: a tile of attention */
 #define JOB_MAX_SEQ         ((int64_t)1 << 26)
 #define JOB_MAX_HEAD        256 /* largest head size: columns of an attention tile */

@@ -725,6 +725,7 @@ static const struct {
     {"gemm of no terms", check_gemm_empty, 0, true},
     {"gemm in any order", check_gemm_any_order, 0, true},
     {"gemm of few rows", check_gemm_few, 0, true},
+    {"gemm of rows decoded together", check_gemm_batch, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
     {"attn of few queries", check_attn_few, 0, true},
     {"attn_fwd by a page table", check_paged, 0, true},

@@ -69,7 +69,7 @@ static const char requests[] =
 #define N_REQUESTS 11
 #define N_REFUSED  1
 
-#define N_PROMPTS 16 /* some of them stop early, as job_of shows */
+#define N_PROMPTS 20 /* some of them stop early, as job_of shows */
 
 struct job {
     struct job_spec spec;
@@ -298,7 +298,7 @@ static void check_messages(const struct job *one, const struct job *j, const cha
               "%s, %d ranks: %lld messages of choices", name, P, (long long)told->messages_sent);
 }
 
-static const int batches[] = {2, 3, 5, 16};
+static const int batches[] = {2, 3, 5, 20};
 enum { N_BATCHES = sizeof batches / sizeof *batches };
 
 /* Compares a job that answers several prompts at once with a job that answers one prompt at a

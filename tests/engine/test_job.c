@@ -699,7 +699,7 @@ static void break_infer(struct job_spec *s, int i)
     case 19: s->input.source.path = 0; break;
     case 20: s->data.train[0].format = DATA_OPENAI_BATCH; break;
     case 21: s->infer.batch = 2; break; /* a batch, but only one prompt */
-    case 22: s->infer.batch = 17; break;
+    case 22: s->infer.batch = JOB_MAX_BATCH + 1; break;
     case 23: s->infer.batch = -1; break;
     case 24: s->input.source.format = DATA_TEXT; break;
     case 25: s->context.save = 1; break;

@@ -403,8 +403,8 @@ static void test_batch_that_fits(void)
     char json[1 << 16];
     struct err e;
     for (int ranks = 1; ranks <= 3; ranks++) {
-        int64_t size[JOB_MAX_BATCH + 1] = {0};
-        for (int n = 1; n <= JOB_MAX_BATCH; n++) {
+        int64_t size[JOB_AUTO_BATCH + 1] = {0};
+        for (int n = 1; n <= JOB_AUTO_BATCH; n++) {
             many_prompts(ranks);
             spec.infer.batch = n;
             const struct plan p = make(0);
@@ -412,8 +412,8 @@ static void test_batch_that_fits(void)
             size[n] = p.arena_size + p.segment_size;
         }
         many_prompts(ranks);
-        CHECK(make(0).batch == JOB_MAX_BATCH);
-        for (int n = 1; n <= JOB_MAX_BATCH; n++) {
+        CHECK(make(0).batch == JOB_AUTO_BATCH);
+        for (int n = 1; n <= JOB_AUTO_BATCH; n++) {
             const struct plan p = make(size[n]);
             CHECK_MSG(p.batch == n && p.arena_size + p.segment_size == size[n],
                       "%d ranks: %d prompts in the room of %d", ranks, p.batch, n);
@@ -441,7 +441,7 @@ static void test_batch_of_worth(void)
                                       "eighth of the memory"};
     int seen[3] = {0};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        int before = JOB_MAX_BATCH;
+        int before = JOB_AUTO_BATCH;
         for (int64_t S = 64; S <= 1 << 20; S *= 2) {
             char text[128];
             many_prompts(1);
@@ -452,7 +452,7 @@ static void test_batch_of_worth(void)
             const double C = (double)cache, W = (double)one.item[PLAN_PARAMS].size;
             const double room = limits[i] > 8 * W ? (double)limits[i] / 8 : W;
             int worth = 1, want;
-            while (worth < JOB_MAX_BATCH &&
+            while (worth < JOB_AUTO_BATCH &&
                    W / worth - W / (worth + 1) >= (W / worth + C) / 32 * (1 - 1e-12))
                 worth++;
             for (want = worth; want > 1 && want * C > room;) want--;
@@ -466,7 +466,7 @@ static void test_batch_of_worth(void)
             CHECK_MSG(p.batch == want && want <= before, "%lld tokens: %d prompts, not %d",
                       (long long)S, p.batch, want);
             CHECK(p.batch == 1 || p.item[PLAN_CACHES].size <= room);
-            const int by = want < worth ? 2 : want < JOB_MAX_BATCH;
+            const int by = want < worth ? 2 : want < JOB_AUTO_BATCH;
             snprintf(text, sizeof text, "; %d prompt%s at once: %s", want, want > 1 ? "s" : "",
                      why[by]);
             CHECK_MSG(strstr(p.reason, text), "%s: %s", text, p.reason);
@@ -482,7 +482,7 @@ static void test_batch_of_one(void)
 {
     many_prompts(2);
     spec.input.source.format = DATA_OPENAI_BATCH;
-    CHECK(make(0).batch == JOB_MAX_BATCH);
+    CHECK(make(0).batch == JOB_AUTO_BATCH);
     many_prompts(2);
     spec.input.source.format = DATA_TEXT;
     CHECK(make(0).batch == 1);

@@ -5,6 +5,8 @@
 #define SEQD_TESTS_KERN_FEW_H
 
 #include "tests/lib/kern_attn.h"
+#include "tests/lib/kern_panels.h"
+#include "tests/lib/kern_quant.h"
 
 enum { FEW_MANY = 40 }; /* more rows than the kernels for few rows can process */
 
@@ -44,6 +46,56 @@ static void check_gemm_few(void)
             check_gemm_few_of(shapes[s][0], shapes[s][1], acc, act);
             if (act != DT_F32) check_gemm_few_of(shapes[s][0], shapes[s][1], acc, DT_F32);
         }
+}
+
+/* Checks products of the rows that are decoded together, which may be more than few, with a weight
+ * in rows, in panels and in blocks. Rows must have the bits that they have one at a time. */
+static void check_gemm_batch_of(struct tensor w)
+{
+    struct box a = box_act(JOB_MAX_BATCH, w.cols, 8), all = box_act(JOB_MAX_BATCH, w.rows, 1);
+    box_random(a, 1, 1), box_fill(all, NAN);
+    for (int64_t r = 0; r < JOB_MAX_BATCH; r++)
+        CALL(be, gemm,
+             &(struct gemm_args){.a = tensor_sub(a.t, r, 1, 0, w.cols),
+                                 .b = w,
+                                 .c = tensor_sub(all.t, r, 1, 0, w.rows),
+                                 .trans_b = true});
+    for (int64_t n = 2; n <= JOB_MAX_BATCH; n += n < 15 ? 7 : 1 + n / 2) {
+        struct box part = box_act(n, w.rows, 3);
+        CALL(n % 2 ? be : be_other, gemm,
+             &(struct gemm_args){.a = tensor_sub(a.t, JOB_MAX_BATCH - n, n, 0, w.cols),
+                                 .b = w,
+                                 .c = part.t,
+                                 .trans_b = true});
+        CHECK_MSG(box_same_bits(part, all, JOB_MAX_BATCH - n) && box_intact(part),
+                  "%lld rows x %lld x %lld, dtypes %d %d", (long long)n, (long long)w.rows,
+                  (long long)w.cols, act, w.dtype);
+        box_free(&part);
+    }
+    box_free(&a), box_free(&all);
+}
+
+static void check_gemm_batch(void)
+{
+    static const int64_t shapes[][2] = {{48, 96}, {112, 832}};
+    if (be->own_memory) return;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        struct box w = box_act(shapes[s][0], shapes[s][1], 0);
+        box_random(w, 2, 1);
+        check_gemm_batch_of(w.t);
+        if (act != DT_F16) {
+            struct box panels = panels_copy(w);
+            check_gemm_batch_of(panels.t);
+            panels_free(&panels);
+        }
+        for (int f = 0; f < 2; f++) {
+            struct quant_pair q = quant_pair_new(f ? DT_INT4 : DT_INT8, DT_F32, shapes[s][0],
+                                                 shapes[s][1], 7);
+            check_gemm_batch_of(q.blocks);
+            quant_pair_free(&q);
+        }
+        box_free(&w);
+    }
 }
 
 static void check_attn_few(void)

@@ -15,8 +15,8 @@ int plan_batch_worth(const struct plan *p, int64_t memory_limit, enum plan_batch
     const double cache = (double)p->item[PLAN_CACHES].size / p->batch;
     const double room = eighth > weights ? eighth : weights;
     int n = 1;
-    while (n < JOB_MAX_BATCH && 32 * weights >= (n + 1) * (weights + n * cache)) n++;
-    *by = n == JOB_MAX_BATCH ? BATCH_MOST : BATCH_WORTH;
+    while (n < JOB_AUTO_BATCH && 32 * weights >= (n + 1) * (weights + n * cache)) n++;
+    *by = n == JOB_AUTO_BATCH ? BATCH_MOST : BATCH_WORTH;
     if (n > 1 && n * cache > room) *by = BATCH_CACHES;
     while (n > 1 && n * cache > room) n--;
     return n;

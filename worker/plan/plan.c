@@ -144,7 +144,7 @@ static int batch_limit(const struct job_spec *s)
     const int said = rules_together(s);
     if (!job_generates(s)) return 1;
     if (said > 0) return said;
-    return rules_batch(s, NULL) ? 1 : JOB_MAX_BATCH;
+    return rules_batch(s, NULL) ? 1 : JOB_AUTO_BATCH;
 }
 
 /* Returns the kind of job whose work this job does. */

@@ -199,7 +199,7 @@ enum plan_id {
 /* The reason why infer.batch "auto" gives no more prompts. */
 enum plan_batch {
     BATCH_ASKED,  /* the job, or its kind, sets the number */
-    BATCH_MOST,   /* JOB_MAX_BATCH */
+    BATCH_MOST,   /* JOB_AUTO_BATCH */
     BATCH_WORTH,  /* one more prompt would save little: plan_batch_worth() */
     BATCH_CACHES, /* the caches of one more prompt would be too large: plan_batch_worth() */
     BATCH_FITS,   /* one more prompt would not fit into the memory */
@@ -525,7 +525,7 @@ void plan_set_stage(struct plan *p, int stage);
  * report log-probabilities. */
 #define PLAN_ALTERNATIVES 20
 int plan_alternatives(const struct job_spec *spec);
-/* Returns how many prompts, 1 to JOB_MAX_BATCH, a generate job should process together. Sets *by
+/* Returns how many prompts, 1 to JOB_AUTO_BATCH, a generate job should process together. Sets *by
  * to the bound that decided the number. p must be placed. memory_limit is in bytes per rank; 0
  * means that it is not known. There are two bounds:
  *   BATCH_WORTH   n prompts share one reading of the weights, which are W bytes. Each prompt reads
