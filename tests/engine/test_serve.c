@@ -17,6 +17,7 @@
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/serve.h"
+#include "worker/infer/serve_read.h"
 #include "worker/infer/vocabulary.h"
 #include "worker/model/host_copy.h"
 #include "worker/plan/adapter_facts.h"
@@ -790,6 +791,72 @@ static void test_memory(void)
     free_told(&j);
 }
 
+/* Puts a request with a prompt of n letters, in one piece or several. */
+static void put_prompt(struct serve_asks *s, uint64_t id, size_t n)
+{
+    static char text[4 * RANK_PIECE_SIZE + 64];
+    const int head = snprintf(text, sizeof text, "{\"max_tokens\":1,\"prompt\":\"");
+    memset(text + head, 'a', n);
+    const size_t size = (size_t)head + n + 2;
+    memcpy(text + size - 2, "\"}", 2);
+    for (size_t at = 0, part; at < size; at += part) {
+        part = size - at < RANK_PIECE_SIZE ? size - at : RANK_PIECE_SIZE;
+        const struct rank_ask a = {.id = id,
+                                   .endpoint = SERVE_COMPLETIONS,
+                                   .adapter_named = ADAPTER_BASE,
+                                   .size = (int32_t)part,
+                                   .flags = at + part == size ? RANK_ASK_LAST : 0};
+        serve_asks_take(s, &a, text + at);
+    }
+}
+
+static void read_until_idle(struct serve_reader *r, struct serve_asks *s, struct serve_result *out)
+{
+    do serve_read_some(r, s, out);
+    while (serve_read_busy(r));
+}
+
+/* Checks long bodies, which a thread reads: one that is refused, before which no other is read; one
+ * that is dropped or refused in the meantime; and one that the end of the job waits for. */
+static void test_long(void)
+{
+    static struct job j;
+    static struct model m;
+    struct serve_result out = {0};
+    struct serve_reader r;
+    job_of(&j, &shapes[0], 1, true);
+    struct serve_asks *s = serve_asks_create();
+    const struct infer in = {.model = &m, .spec = &j.spec};
+    serve_read_open(&r, &in, 4);
+    put_prompt(s, 0, 3 * RANK_PIECE_SIZE);
+    put_prompt(s, 1, 4);
+    serve_read_some(&r, s, &out);
+    CHECK(serve_read_busy(&r) && !serve_asks_next(s, SERVE_WHOLE));
+    CHECK(serve_asks_count(s, SERVE_READ) == 2);
+    read_until_idle(&r, s, &out);
+    const struct serve_request *q = serve_asks_find(s, 0);
+    CHECK(q->state == SERVE_ENDED && q->status == 400 && out.n_refused == 1);
+    CHECK(strstr(q->out.data, "context_length_exceeded"));
+    CHECK(serve_asks_find(s, 1)->state == SERVE_WAITS && !s->n_bytes);
+    for (uint64_t id = 2; id < 4; id++) {
+        put_prompt(s, id, 3 * RANK_PIECE_SIZE);
+        serve_read_some(&r, s, &out);
+        if (id == 2)
+            serve_asks_drop(s, id);
+        else
+            serve_read_close(&r);
+        read_until_idle(&r, s, &out);
+        CHECK(!s->n_bytes && serve_asks_count(s, SERVE_READ) == 0);
+    }
+    CHECK(!serve_asks_find(s, 2) && serve_asks_find(s, 3)->status == 503 && out.n_refused == 2);
+    r.closed = false;
+    put_prompt(s, 4, 3 * RANK_PIECE_SIZE);
+    serve_read_some(&r, s, &out);
+    CHECK(serve_read_busy(&r));
+    serve_read_fini(&r);
+    serve_asks_destroy(s);
+}
+
 static void take_message(void *n, const struct rank_msg *h, const char *bytes)
 {
     (void)bytes;
@@ -865,6 +932,7 @@ int main(void)
     RUN(test_cases);
     RUN(test_drain);
     RUN(test_memory);
+    RUN(test_long);
     RUN(test_link);
     free(tokenizer_json);
     CHECK(!file_remove(scratch, &e));

@@ -316,6 +316,7 @@ static int wait_ms(const struct server *s)
     const int64_t idle_us = s->in->spec->serve.idle_s * 1000000, now = now_us(s);
     int64_t us = step_us && step_us / 2 < SERVE_BEAT_US ? step_us / 2 : SERVE_BEAT_US;
     if (has_work(s)) return 0;
+    if (serve_read_busy(&s->reader) && us > SERVE_READ_MS * 1000) us = SERVE_READ_MS * 1000;
     if (idle_us && s->used_us + idle_us - now < us) us = s->used_us + idle_us - now;
     if (s->drain_us) {
         const int64_t end_us = s->drain_us + s->in->spec->serve.drain_s * 1000000;

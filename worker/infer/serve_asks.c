@@ -49,6 +49,11 @@ static struct serve_request **find(struct serve_asks *s, uint64_t id)
     return at;
 }
 
+struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id)
+{
+    return *find(s, id);
+}
+
 struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state)
 {
     struct serve_request *best = NULL;

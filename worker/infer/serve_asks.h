@@ -19,6 +19,7 @@
 enum serve_state {
     SERVE_COMES,   /* pieces are missing */
     SERVE_WHOLE,   /* all pieces are here */
+    SERVE_READ,    /* a thread reads its long body, or it waits for the end of that thread */
     SERVE_WAITS,   /* it was read, and waits for a slot */
     SERVE_AT_WORK, /* a slot answers it */
     SERVE_ENDED,   /* the answer is complete, but for its sending */
@@ -78,6 +79,8 @@ void serve_asks_drop(struct serve_asks *s, uint64_t id);
 
 /* Returns the complete request with the lowest turn that has this state, or NULL. */
 struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state);
+/* Returns the request with this id, or NULL. */
+struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id);
 /* Tells whether there is a request whose answer is not sent. */
 bool serve_asks_open(const struct serve_asks *s);
 /* Returns how many requests have this state. */

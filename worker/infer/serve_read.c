@@ -17,6 +17,11 @@ void serve_read_open(struct serve_reader *s, const struct infer *in, int n_slots
 
 void serve_read_fini(struct serve_reader *s)
 {
+    if (serve_thread_end(&s->thread, true)) {
+        text_fini(&s->reading.q.body);
+        text_fini(&s->reading.q.out);
+        request_fini(&s->reading.q.request);
+    }
     reply_fini(&s->reply);
     text_fini(&s->scratch);
 }
@@ -86,41 +91,127 @@ static bool known_adapter(const struct serve_reader *s, int32_t adapter)
     return adapter == ADAPTER_BASE || (adapter >= 0 && adapter < spec_n_adapters(s->in->spec));
 }
 
-static void read_whole(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q)
+static bool converts(const struct serve_request *q)
+{
+    return q->ask.endpoint == SERVE_TOKENIZE || q->ask.endpoint == SERVE_DETOKENIZE;
+}
+
+/* Reads the body of q into q->request, or answers q if it converts. Sets *why if q is refused. */
+static void read_body(const struct infer *in, struct serve_request *q, struct text *scratch,
+                      struct err *why)
 {
     const struct request_call call = serve_read_call(q);
+    *why = (struct err){0};
+    if (converts(q))
+        serve_tokens_answer(in, q, scratch, why);
+    else if (!serve_read_body(in, &q->request, &call, q->body.data ? q->body.data : "", q->body.n,
+                              why))
+        *why = q->request.refused;
+}
+
+/* Lets a request that was read wait, or ends it. */
+static void take_read(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q,
+                      const struct err *why)
+{
+    if (q->state == SERVE_ENDED) return;
+    if (why->code != ERR_NONE) {
+        refuse(q, why);
+    } else if (is_full(s, asks)) {
+        refuse_full(q, s->in->spec->serve.queue);
+    } else {
+        q->state = SERVE_WAITS;
+        q->cursor.stream = q->request.stream;
+    }
+}
+
+/* Counts a request that was read, and frees its body if no other rank needs it. */
+static void count_read(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q,
+                       struct serve_result *out)
+{
+    const bool ended = q->state == SERVE_ENDED;
+    out->n_refused += ended && q->status != 200;
+    out->n_requests += ended && q->status == 200;
+    if (ended || !s->in->model->comm) serve_asks_free_body(asks, q);
+}
+
+/* ---- long bodies ----------------------------------------------------------------------------- */
+
+/* The work of the thread. As long as it runs, no other thread converts text to tokens. Those that
+ * convert tokens to text change nothing in the tokenizer. */
+static void read_long(void *arg)
+{
+    struct serve_reading *r = arg;
+    struct text scratch = {0};
+    read_body(r->in, &r->q, &scratch, &r->why);
+    text_fini(&scratch);
+}
+
+static void begin_long(struct serve_reader *s, struct serve_request *q)
+{
+    q->state = SERVE_READ;
+    s->reading = (struct serve_reading){.in = s->in, .q = {.ask = q->ask, .body = q->body}};
+    q->body = (struct text){0};
+    serve_thread_begin(&s->thread, read_long, &s->reading);
+}
+
+/* Gives what the thread has read to its request, unless it has ended in the meantime. */
+static void end_long(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out)
+{
+    struct serve_request *r = &s->reading.q, *q = serve_asks_find(asks, r->ask.id);
+    if (q && q->state == SERVE_READ) {
+        q->body = r->body;
+        q->request = r->request;
+        q->out = r->out;
+        if (r->state == SERVE_ENDED) q->state = SERVE_ENDED, q->status = r->status;
+        take_read(s, asks, q, &s->reading.why);
+        count_read(s, asks, q, out);
+        return;
+    }
+    serve_asks_free_body(asks, r);
+    request_fini(&r->request);
+    text_fini(&r->out);
+}
+
+bool serve_read_busy(const struct serve_reader *s)
+{
+    return s->thread.begun;
+}
+
+/* ---- requests, the rest ---------------------------------------------------------------------- */
+
+/* Reads a request, or gives it to the thread. */
+static void read_whole(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q)
+{
     struct err why = {0};
     q->created = (int64_t)time(NULL);
-    if (q->ask.endpoint == SERVE_TOKENIZE || q->ask.endpoint == SERVE_DETOKENIZE) {
-        if (serve_tokens_answer(s->in, q, &s->scratch, &why)) refuse(q, &why);
-        text_fini(&s->scratch); /* it may be large, and the job may not need it again */
-        return;
-    }
-    if (!known_adapter(s, call.adapter))
+    if (!converts(q) && !known_adapter(s, q->ask.adapter_named)) {
         err_field(&why, ERR_NOT_FOUND, "model", "the job has no such adapter");
-    else if (is_full(s, asks)) {
-        refuse_full(q, s->in->spec->serve.queue);
-        return;
-    } else if (!serve_read_body(s->in, &q->request, &call, q->body.data ? q->body.data : "",
-                                q->body.n, &why))
-        why = q->request.refused;
-    if (why.code != ERR_NONE) {
         refuse(q, &why);
-        return;
+    } else if (!converts(q) && is_full(s, asks)) {
+        refuse_full(q, s->in->spec->serve.queue);
+    } else if (q->body.n > SERVE_READ_SIZE) {
+        begin_long(s, q);
+    } else {
+        read_body(s->in, q, &s->scratch, &why);
+        take_read(s, asks, q, &why);
     }
-    q->state = SERVE_WAITS;
-    q->cursor.stream = q->request.stream;
 }
 
 /* Refuses the requests that have begun to come, and those that are complete. */
 static void refuse_new(struct serve_asks *asks, struct serve_result *out)
 {
     for (struct serve_request *q = asks->first; q; q = q->next) {
-        if (q->state != SERVE_COMES && q->state != SERVE_WHOLE) continue;
+        if (q->state > SERVE_READ) continue;
         refuse_closed(q);
         serve_asks_free_body(asks, q);
         out->n_refused++;
     }
+}
+
+static void set_state(struct serve_asks *asks, enum serve_state from, enum serve_state to)
+{
+    for (struct serve_request *q = asks->first; q; q = q->next)
+        if (q->state == from) q->state = to;
 }
 
 void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out)
@@ -128,16 +219,16 @@ void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct ser
     struct serve_request *q;
     int64_t size = 0;
     if (s->closed) refuse_new(asks, out);
-    while (size < SERVE_READ_SIZE && (q = serve_asks_next(asks, SERVE_WHOLE))) {
+    if (serve_thread_end(&s->thread, false)) {
+        end_long(s, asks, out);
+        set_state(asks, SERVE_READ, SERVE_WHOLE);
+    }
+    while (!s->thread.begun && size < SERVE_READ_SIZE && (q = serve_asks_next(asks, SERVE_WHOLE))) {
         size += q->body.n;
         read_whole(s, asks, q);
-        if (q->state == SERVE_ENDED) {
-            out->n_refused += q->status != 200;
-            out->n_requests += q->status == 200;
-        }
-        /* with one rank, no rank needs the body again */
-        if (q->state == SERVE_ENDED || !s->in->model->comm) serve_asks_free_body(asks, q);
+        if (q->state != SERVE_READ) count_read(s, asks, q, out);
     }
+    if (s->thread.begun) set_state(asks, SERVE_WHOLE, SERVE_READ);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

@@ -3,12 +3,25 @@
 #define SEQD_INFER_SERVE_READ_H
 
 #include "worker/infer/serve.h"
+#include "worker/infer/serve_thread.h"
 
-/* The bytes of bodies that are read before a pass. The requests at work wait for so long. */
-#define SERVE_READ_SIZE (1LL << 20)
+/* The bytes of bodies that are read before a pass, and the last of them. The requests at work wait
+ * for so long. A thread reads bodies that are larger than that. */
+#define SERVE_READ_SIZE (32LL << 10)
+/* Longest wait for messages while the thread reads, in ms: nothing else tells of its end. */
+#define SERVE_READ_MS 2
+
+/* A request whose body the thread reads. Its parts belong to the thread until serve_thread_end. */
+struct serve_reading {
+    const struct infer *in;
+    struct serve_request q; /* a copy with ask, and the owned body, request and out */
+    struct err why;         /* the reason of a refusal */
+};
 
 struct serve_reader {
     const struct infer *in;
+    struct serve_thread thread;
+    struct serve_reading reading;
     int n_slots;
     bool closed; /* set when new requests are refused */
     struct reply reply;
@@ -23,8 +36,12 @@ struct request_call serve_read_call(const struct serve_request *q);
 /* Sets up r, and reads the body [size] of a request into it. The caller frees r. */
 int serve_read_body(const struct infer *in, struct request *r, const struct request_call *c,
                     const char *body, int64_t size, struct err *e);
+/* Tells whether the thread reads a body. The caller must then call serve_read_some again within
+ * SERVE_READ_MS. */
+bool serve_read_busy(const struct serve_reader *s);
 /* Reads requests whose pieces are complete, until SERVE_READ_SIZE bytes are read or no such request
- * is left. Then each of them waits, or it is answered. */
+ * is left. Then each of them waits, or it is answered. As long as the thread reads a long body, no
+ * other request is read, because the tokenizer converts one text at a time. */
 void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out);
 /* Appends the parts of a streamed answer that can be sent now. */
 int serve_read_stream(struct serve_reader *s, struct serve_request *q, const struct infer_work *w,
