@@ -9,8 +9,8 @@
 static struct {
     int n_room; /* packets that the gang still takes */
     int n_asks, n_drops;
-    uint64_t dropped;    /* id of the last DROP */
-    struct msg answer;   /* the last message to seqd */
+    uint64_t dropped;  /* id of the last DROP */
+    struct msg answer; /* the last message to seqd */
     int n_answers;
 } told;
 
@@ -64,7 +64,8 @@ static void test_lost_stream(void)
         struct rank_msg head;
         struct rank_answer answer;
         char text[2];
-    } p = {{RANK_ABI, RANK_ANSWER, 0, sizeof p.answer + 2}, {.id = 5, .status = 200, .size = 2}, "x"};
+    } p = {
+        {RANK_ABI, RANK_ANSWER, 0, sizeof p.answer + 2}, {.id = 5, .status = 200, .size = 2}, "x"};
     const size_t empty = sizeof p.head + sizeof p.answer;
     struct agent_answers *a = answers_create(NULL);
     struct attempt t = {.job = 7, .epoch = 2};

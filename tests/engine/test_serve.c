@@ -816,8 +816,8 @@ static void read_until_idle(struct serve_reader *r, struct serve_asks *s, struct
     while (serve_read_busy(r));
 }
 
-/* Checks long bodies, which a thread reads: one that is refused, before which no other is read; one
- * that is dropped or refused in the meantime; and one that the end of the job waits for. */
+/* Checks long bodies, which a thread reads. No other body is read before its end. A request may be
+ * dropped or refused in the meantime, and the job may end. */
 static void test_long(void)
 {
     static struct job j;

@@ -545,8 +545,8 @@ static int gang_begin(struct gang *g, struct err *e)
         return -1;
     }
     if (g->start->spec.kind == JOB_SERVE) process_hide(); /* and the ranks */
-    if (segment_open(&g->shared, g->start->n_ranks, e) < 0 ||
-        gang_listen(g, e) < 0 || ranks_start(g, e) < 0) {
+    if (segment_open(&g->shared, g->start->n_ranks, e) < 0 || gang_listen(g, e) < 0 ||
+        ranks_start(g, e) < 0) {
         start_undo(g, e);
         return -1;
     }

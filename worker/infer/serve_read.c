@@ -136,8 +136,8 @@ static void count_read(struct serve_reader *s, struct serve_asks *asks, struct s
 
 /* ---- long bodies ----------------------------------------------------------------------------- */
 
-/* The work of the thread. As long as it runs, no other thread converts text to tokens. Those that
- * convert tokens to text change nothing in the tokenizer. */
+/* The work of the thread. As long as it runs, no other thread converts text to tokens. Tokens are
+ * converted to text in the meantime, which changes nothing in the tokenizer. */
 static void read_long(void *arg)
 {
     struct serve_reading *r = arg;

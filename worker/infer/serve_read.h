@@ -8,7 +8,7 @@
 /* The bytes of bodies that are read before a pass, and the last of them. The requests at work wait
  * for so long. A thread reads bodies that are larger than that. */
 #define SERVE_READ_SIZE (32LL << 10)
-/* Longest wait for messages while the thread reads, in ms: nothing else tells of its end. */
+/* Longest wait for messages while the thread reads, in ms. No message tells of its end. */
 #define SERVE_READ_MS 2
 
 /* A request whose body the thread reads. Its parts belong to the thread until serve_thread_end. */
