@@ -18,7 +18,7 @@
 #include "api/core/openai_error.h"
 #include "daemon/http/streams.h"
 
-#define MAX_CONNECTIONS 1000
+#define MAX_CONNECTIONS 1040  /* a quarter, which one address may have, is over 256 */
 #define POOL_SIZE       16384 /* bytes of a connection: a head with its parameters */
 #define MAX_HEADERS     12    /* headers of one answer */
 
