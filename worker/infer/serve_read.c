@@ -154,7 +154,7 @@ static void begin_long(struct serve_reader *s, struct serve_request *q)
     serve_thread_begin(&s->thread, read_long, &s->reading);
 }
 
-/* Gives what the thread has read to its request, unless it has ended in the meantime. */
+/* Gives the read parts to their request, unless it has ended in the meantime. */
 static void end_long(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out)
 {
     struct serve_request *r = &s->reading.q, *q = serve_asks_find(asks, r->ask.id);
