@@ -5,6 +5,7 @@ errors, retries, timeouts, cancellation.
 KILL_RANK    a shell command that kills a rank of the job
 """
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def chats():
 
 def schema_and_tools():
     """Members of helper libraries; a server without them refuses them by name."""
-    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}},
+    schema = {"type": "object", "properties": {"name": {"type": "string", "enum": ["Ann", "Bob"]}},
               "required": ["name"], "additionalProperties": False}
     tool = {"type": "function", "function": {"name": "weather", "parameters": schema}}
     for what, more in (("response_format json_schema", {"response_format": {
@@ -123,7 +124,9 @@ def schema_and_tools():
                        ("logit_bias", {"logit_bias": {"5": -100}})):
         try:
             a = chat(max_tokens=48, **more)
-            check(what, a.choices[0].message is not None, a)
+            said = a.choices[0].message
+            check(what, json.loads(said.content)["name"] in ("Ann", "Bob") if what.endswith("json_schema")
+                  else said.tool_calls[0].function.name == "weather" if what == "a named tool" else said, a)
         except openai.BadRequestError as e:
             if check(f"{what} is answered or refused by name", refused_by_name(e), e.body):
                 left_out(what, e.body.get("message"))
