@@ -227,7 +227,7 @@ class Seqd:
             cwd=self.data, stdout=log, stderr=log)
         wait("seqd", self.process, lambda: self.ctl("nodes", "-o", "name", check=False).strip())
         self.spec = {"model": {"path": os.path.basename(path)}, "precision": {"params": precision},
-                     "data": {"seq_len": SEQ_LEN + 512},
+                     "data": {"seq_len": SEQ_LEN},
                      "resources": {"ranks": args.ranks, "threads": THREADS // args.ranks}}
         serve = {**self.spec, "kind": "serve", "name": "bench", "sampling": {"max_tokens": 1024},
                  "serve": {"max_requests": max(CLIENTS)}}
@@ -272,7 +272,7 @@ class Llama:
             port = s.getsockname()[1]
         slots, threads = str(max(CLIENTS)), str(THREADS)
         self.flags = ["-t", threads, "-tb", threads, "-np", slots,
-                      "-c", str((SEQ_LEN + 512) * max(CLIENTS)), "-fa", "on",
+                      "-c", str(SEQ_LEN * max(CLIENTS)), "-fa", "on",
                       *os.environ.get("LLAMA_FLAGS", "").split()]
         log = open(os.path.join(scratch, "llama.log"), "wb")
         self.process = subprocess.Popen([program, "-m", path, "--host", "127.0.0.1", "--port",
@@ -410,7 +410,7 @@ def compare(args, precision, scratch):
     rows, seqd, llama = Rows(args, shape), Seqd(mine, link, precision, args), None
     program = os.environ.get("LLAMA_SERVER")
     try:
-        print(f"\n{precision}\nseqd: {seqd.version}, {args.ranks} rank of {THREADS // args.ranks} threads")
+        print(f"\n{precision}\nseqd: {seqd.version}, {args.ranks} x {THREADS // args.ranks} threads")
         if program:
             llama = Llama(mine, path, program)
             print(f"llama.cpp: {llama.version}, {' '.join(llama.flags)}")
