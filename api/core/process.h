@@ -17,8 +17,8 @@ struct process_stat {
  * and the program's output would be written to that file. After the call, a write past
  * RLIMIT_FSIZE fails with EFBIG instead of killing the program. */
 void process_begin(void);
-/* Keeps the memory of this process out of its core, because it has the requests of clients. Programs
- * that it starts later inherit this. Their cores, too, have registers alone. */
+/* Keeps the memory of this process out of its core, because it has the requests of clients.
+ * Programs that it starts later inherit this. Their cores, too, have registers alone. */
 void process_hide(void);
 /* Reads the state of a process. Returns -1 if there is no such process. */
 int process_stat(int pid, struct process_stat *out);

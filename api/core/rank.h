@@ -88,8 +88,8 @@ enum rank_msg_type {
     RANK_RESULT,
     RANK_FAIL,
     RANK_EXIT, /* struct rank_exit, written to the spool by seqgang, or by seqw if seqgang died */
-    /* Sent by the agent to seqgang, which sends it to the ranks. The agent adds the reason as a text
-     * with its NUL. Rank 0 gets this text, which the clients of a serve job see. */
+    /* Sent by the agent to seqgang, which sends it to the ranks. The agent adds the reason as a
+     * text with its NUL. Rank 0 gets this text, which the clients of a serve job see. */
     RANK_SAVE,
     RANK_ASK,
     RANK_ANSWER,

@@ -12,8 +12,8 @@
 #include "daemon/mailbox/outbox.h"
 #include "daemon/state/cluster.h"
 
-/* Largest number of requests that are open at one time. It is about half of the connections of the HTTP
- * server, so that other requests are still answered. */
+/* Largest number of requests that are open at one time. It is about half of the connections of
+ * the HTTP server, so that other requests are still answered. */
 enum { SERVINGS_OPEN = 500 };
 
 struct served;

@@ -160,12 +160,12 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms);
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e);
 int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms); /* returns how long the
                                                                       * attempt has run so far */
-/* Sets serving_ms if the job's fold says that this attempt has loaded its model and serving_ms is 0.
- * at_ms is the time of the last event. */
+/* Sets serving_ms if the job's fold says that this attempt has loaded its model and serving_ms
+ * is 0. at_ms is the time of the last event. */
 void attempt_note_serving(struct job *j, int64_t at_ms);
-/* Tells whether the present attempt of a serve job has made progress: it has answered a request, or
- * has had its model loaded for ten minutes. Such a job may run without an end, so its failures are far from each
- * other. */
+/* Tells whether the present attempt of a serve job has made progress: it has answered a request,
+ * or has had its model loaded for ten minutes. Such a job may run without an end, so its
+ * failures are far from each other. */
 bool attempt_served(const struct job *j, int64_t now_ms);
 /* Checks the deadlines. Called once a second until the attempt has ended. */
 void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, struct verdict *v);

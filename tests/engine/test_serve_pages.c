@@ -1,7 +1,7 @@
-/* test_serve_pages.c: runs random sequences through the pages of a serve job, and compares each call
- * with a slow model of it that has lists alone. Each page has a stamp for each position, which a
- * sequence writes when it computes the position. A stamp tells adapter and tokens up to the
- * position, so a page of another sequence, or of an earlier one, has other stamps. */
+/* test_serve_pages.c: runs random sequences through the pages of a serve job, and compares each
+ * call with a slow model of it that has lists alone. Each page has a stamp for each position,
+ * which a sequence writes when it computes the position. A stamp tells adapter and tokens up to
+ * the position, so a page of another sequence, or of an earlier one, has other stamps. */
 #include "tests/lib/mutant.h"
 #include "worker/infer/pages.h"
 
@@ -96,10 +96,10 @@ static int find_entry(const struct trial *t, const struct text *x, int64_t k)
     return -1;
 }
 
-static int64_t longest(const struct trial *t, const struct text *x, bool anew)
+static int64_t longest(const struct trial *t, const struct text *x, bool whole)
 {
     int64_t k = 0;
-    while (!anew && (k + 1) * CACHE_PAGE < x->n_prompt && find_entry(t, x, k) >= 0) k++;
+    while (!whole && (k + 1) * CACHE_PAGE < x->n_prompt && find_entry(t, x, k) >= 0) k++;
     return k;
 }
 
@@ -108,9 +108,9 @@ static int64_t pages_of(int64_t n)
     return (n + CACHE_PAGE - 1) / CACHE_PAGE;
 }
 
-static bool fits(const struct trial *t, const struct text *x, bool anew)
+static bool fits(const struct trial *t, const struct text *x, bool whole)
 {
-    const int64_t n_found = longest(t, x, anew);
+    const int64_t n_found = longest(t, x, whole);
     for (int q = 0; q < t->P; q++) {
         int64_t room = 0;
         for (int i = 0; i < t->P * t->n_pages; i++)
@@ -169,10 +169,10 @@ static void keep_entries(struct trial *t, struct slot *s, int64_t n_positions)
     }
 }
 
-static void begin_entries(struct trial *t, struct slot *s, bool anew)
+static void begin_entries(struct trial *t, struct slot *s, bool whole)
 {
     s->n = pages_of(s->text.n_positions);
-    s->n_kept = longest(t, &s->text, anew);
+    s->n_kept = longest(t, &s->text, whole);
     for (int64_t k = 0; k < s->n_kept; k++) {
         s->own[k] = find_entry(t, &s->text, k);
         t->entry[s->own[k]].users++;
@@ -209,14 +209,14 @@ static void begin(struct trial *t, int slot)
 {
     struct slot *s = &t->slot[slot];
     struct text *x = &s->text;
-    const bool anew = !draw(t, 8);
+    const bool whole = !draw(t, 8);
     draw_text(t, x);
-    const struct pages_ask a = {x->owner, x->adapter, x->token, x->n_prompt, x->n_positions, anew};
-    const bool fit = fits(t, x, anew);
+    const struct pages_ask a = {x->owner, x->adapter, x->token, x->n_prompt, x->n_positions, whole};
+    const bool fit = fits(t, x, whole);
     for (int q = 0; q < t->P; q++) differs(t, pages_fit(&t->at[q], &a) != fit);
     t->n_waits += !fit;
     if (!fit || t->n_bad) return;
-    begin_entries(t, s, anew);
+    begin_entries(t, s, whole);
     for (int q = 0; q < t->P; q++)
         differs(t, pages_begin(&t->at[q], slot, &a) != s->n_kept * CACHE_PAGE);
     s->n_done = s->n_kept * CACHE_PAGE;
@@ -325,7 +325,7 @@ static void test_last_token(void)
     CHECK(pages_begin(&p, 1, &a) == 2 * CACHE_PAGE);
     pages_end(&p, 1);
     pages_end(&p, 1);
-    a.anew = true;
+    a.whole = true;
     CHECK(pages_begin(&p, 1, &a) == 0);
     pages_fini(&p);
 }

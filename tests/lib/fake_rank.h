@@ -141,9 +141,9 @@ struct fake_server {
     int n_drops;
 };
 
-/* Answers a request. A body that contains "hold" gets no answer, "die" kills the rank, "pause" stops
- * it until SIGCONT, and "drops" is answered with the number of DROP messages. Other bodies are sent back: as events if they
- * contain "stream". */
+/* Answers a request. A body that contains "hold" gets no answer, "die" kills the rank, "pause"
+ * stops it until SIGCONT, and "drops" is answered with the number of DROP messages. Other bodies
+ * are sent back: as events if they contain "stream". */
 static inline void fake_reply(struct fake_server *s, const struct rank_ask *ask)
 {
     char text[128];

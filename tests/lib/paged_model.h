@@ -1,7 +1,7 @@
-/* paged_model.h: computes sequences in pages: in pieces of several lengths and token by token, on
- * any number of ranks and with any pages of the pool. A position must have the same bits however its
- * prompt is cut. Compares the logits with those of a whole forward pass, and the messages with the
- * plan. */
+/* paged_model.h: computes sequences in pages: in pieces of several lengths and token by token,
+ * on any number of ranks and with any pages of the pool. A position must have the same bits
+ * however its prompt is cut. Compares the logits with those of a whole forward pass, and the
+ * messages with the plan. */
 #ifndef SEQD_TESTS_PAGED_MODEL_H
 #define SEQD_TESTS_PAGED_MODEL_H
 
@@ -20,8 +20,8 @@
 #include "worker/plan/paged.h"
 #include "worker/plan/volume.h"
 
-#ifdef PAGED_SHORT  /* for a slow device */
-#define N     141 /* tokens of a sequence: two pages and a part */
+#ifdef PAGED_SHORT /* for a slow device */
+#define N     141  /* tokens of a sequence: two pages and a part */
 #define PIECE 128
 #else
 #define N     333 /* five pages and a part */
@@ -69,11 +69,7 @@ static const struct way {
     {{64, 64, 13}, 3},
     {{128}, 2},
 #else
-    {{192, 141}, 0},
-    {{64, 64, 64, 64, 64, 13}, 3},
-    {{128, 192, 13}, 1},
-    {{64}, 2},
-    {{192, 128}, 5},
+    {{192, 141}, 0}, {{64, 64, 64, 64, 64, 13}, 3}, {{128, 192, 13}, 1}, {{64}, 2}, {{192, 128}, 5},
 #endif
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
@@ -83,7 +79,7 @@ struct job {
     const struct kind *kind;
     int32_t token[N_TOLD][N];
     float *logits; /* [N_TOLD][N_WAYS][N][V], filled by the rank that has the row */
-    float *whole;  /* [N][V]: of sequence 0, by a forward pass of a generate job */
+    float *whole;  /* [N][V]: logits of sequence 0, by a forward pass of a generate job */
 };
 
 static float *row_at(struct job *j, int seq, int way, int64_t pos)
@@ -126,7 +122,7 @@ static void keep(struct job *j, struct model *m, int seq, int way, int64_t pos, 
     m->be->ops->download(m->be, row_at(j, seq, way, pos), logits, m->shape.vocab * 4);
 }
 
-/* Checks that this rank has sent what the plan says. */
+/* Checks that this rank has sent the messages of the plan. */
 static void settle(struct model *m, struct comm_count want[PURPOSE_N])
 {
     if (!m->comm) return;

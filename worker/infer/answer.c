@@ -420,7 +420,8 @@ int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer
     return 0;
 }
 
-/* Computes the prompt, and begins the first continuation. With pages, leaves both to infer_piece. */
+/* Computes the prompt, and begins the first continuation. With pages, leaves both to
+ * infer_piece. */
 static int begin_answer(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct model *m = in->model;

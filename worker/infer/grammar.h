@@ -11,8 +11,8 @@
  *   - properties stand in the order of the schema, those that it does not name after all that it
  *     requires. Their names have no escapes
  *   - an object with properties has no others, unless additionalProperties allows them
- *   - white space is a line feed, spaces, or a line feed and spaces, GRAMMAR_SPACE bytes at most. It
- *     stands after { [ , : and before } and ]
+ *   - white space is a line feed, spaces, or a line feed and spaces, GRAMMAR_SPACE bytes at most.
+ *     It stands after { [ , : and before } and ]
  *   - a number has at most 18 digits before the point, 20 after it, and 2 in its exponent
  *   - an escape \u is no surrogate and not NUL; these characters stand as they are
  * A text ends when its value is complete. It begins without white space and ends without it. */

@@ -7,7 +7,8 @@
 enum grammar_kind {
     GRAMMAR_ROOT,  /* child: the value of the text */
     GRAMMAR_UNION, /* link[first, first + n): the nodes of which one fits */
-    GRAMMAR_OBJECT, /* property[first, first + n); child: node of other properties, -1 if there are none */
+    /* property[first, first + n); child: node of other properties, -1 if there are none */
+    GRAMMAR_OBJECT,
     GRAMMAR_ARRAY, /* child: node of the items; [min, max] items, max -1 for any number */
     GRAMMAR_STRING,
     GRAMMAR_NUMBER,

@@ -1,5 +1,5 @@
-/* grammar_step.c: the machine of a grammar. A byte goes to the frame at the top of each way. A frame
- * that cannot take it, but whose value is complete, gives it to the frame below. */
+/* grammar_step.c: the machine of a grammar. A byte goes to the frame at the top of each way. A
+ * frame that cannot take it, but whose value is complete, gives it to the frame below. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "worker/infer/grammar_nodes.h"
@@ -19,7 +19,8 @@ enum taken {
 
 /* ---- characters ------------------------------------------------------------------------------ */
 
-/* The bytes that may follow in a character: bytes from lo to hi, after which the state is `next`. */
+/* The bytes that may follow in a character: bytes from lo to hi, after which the state is
+ * `next`. */
 static const struct {
     uint8_t lo, hi, next;
 } utf8_row[] = {{0},

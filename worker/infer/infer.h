@@ -154,24 +154,24 @@ struct infer_answer {
 /* The functions below are collective. Every rank must have the same requests, and no request
  * may be refused. After an error the caller ends all answers. */
 
-/* Begins a request in w: computes its prompt. If the plan has pages, infer_piece computes it, and
- * the caller has set the pages of the slot's cache, and n_tokens of it to the number of the prompt's
- * first tokens that are known. *out is the answer when w->done is set. The caller
- * frees the answer (infer_answer_fini). Fails with ERR_TOO_LARGE and the field data.seq_len if the
+/* Begins a request in w: computes its prompt. If the plan has pages, infer_piece computes it,
+ * and the caller has set the pages of the slot's cache, and n_tokens of it to the number of the
+ * prompt's first tokens that are known. *out is the answer when w->done is set. The caller frees
+ * the answer (infer_answer_fini). Fails with ERR_TOO_LARGE and the field data.seq_len if the
  * prompt is longer than the plan's sequence. Fails with ERR_CORRUPT if log-probabilities of an
- * echoed prompt are not finite. Also fails with the errors of comm, or with ERR_IO if there is no
- * memory. */
+ * echoed prompt are not finite. Also fails with the errors of comm, or with ERR_IO if there is
+ * no memory. */
 int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
                 struct infer_answer *out, struct err *e);
 /* Computes the next piece of the prompt of w, which must have `prefills` set. Fails as infer_begin
  * does. */
 int infer_piece(const struct infer *in, struct infer_work *w, struct err *e);
-/* Chooses one token for each work in w [n] that has a request with a whole prompt. If the token ends a
- * continuation and a further continuation begins, also chooses the first token of that
- * continuation. Then runs one pass for all works that need further tokens. Adds counts and
- * time to steps. Fails with ERR_CORRUPT if logits are not finite, or if the choices of the
- * ranks differ. Fails with ERR_ABORTED if the job is stopped. Also fails with the errors of
- * comm, or with ERR_IO if there is no memory. */
+/* Chooses one token for each work in w [n] that has a request with a whole prompt. If the token
+ * ends a continuation and a further continuation begins, also chooses the first token of that
+ * continuation. Then runs one pass for all works that need further tokens. Adds counts and time
+ * to steps. Fails with ERR_CORRUPT if logits are not finite, or if the choices of the ranks
+ * differ. Fails with ERR_ABORTED if the job is stopped. Also fails with the errors of comm, or
+ * with ERR_IO if there is no memory. */
 int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                struct err *e);
 /* Returns true if this rank has sent and received, since infer_at, exactly the bytes that the

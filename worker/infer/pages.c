@@ -9,7 +9,7 @@
 
 #define NONE (-1)
 
-struct page {
+struct pool_page {
     int32_t n_users;    /* sequences that have it */
     int32_t prev, next; /* neighbours among the free pages (next alone) or the idle pages */
     bool kept;
@@ -116,7 +116,7 @@ static void set_hash(struct page_key *k)
 
 static bool is_page(const struct pages *p, int32_t i, const struct page_key *k)
 {
-    const struct page *g = &p->page[i];
+    const struct pool_page *g = &p->page[i];
     const int n = mutant_on(MUTANT_PREFIX_LONG) ? CACHE_PAGE - 1 : CACHE_PAGE;
     return g->hash == k->hash && g->before == k->before &&
            (g->owner == k->owner || mutant_on(MUTANT_PREFIX_OWNER)) &&
@@ -142,7 +142,7 @@ static int32_t find(const struct pages *p, struct page_key *k)
 static void insert(struct pages *p, int32_t i, struct page_key *k)
 {
     int32_t *tokens = p->tokens + (int64_t)i * CACHE_PAGE;
-    struct page *g = &p->page[i];
+    struct pool_page *g = &p->page[i];
     if (mutant_on(MUTANT_PAGE_STALE) && tokens[0] != 0) {
         k->tokens = tokens;
         set_hash(k);
@@ -164,7 +164,7 @@ static void insert(struct pages *p, int32_t i, struct page_key *k)
 
 static void unlink_idle(struct pages *p, int32_t i)
 {
-    struct page *g = &p->page[i];
+    struct pool_page *g = &p->page[i];
     *(g->prev == NONE ? &p->oldest : &p->page[g->prev].next) = g->next;
     *(g->next == NONE ? &p->newest : &p->page[g->next].prev) = g->prev;
     p->n_idle[rank_of(p, i)]--;
@@ -172,7 +172,7 @@ static void unlink_idle(struct pages *p, int32_t i)
 
 static void link_newest(struct pages *p, int32_t i)
 {
-    struct page *g = &p->page[i];
+    struct pool_page *g = &p->page[i];
     g->prev = p->newest;
     g->next = NONE;
     *(p->newest == NONE ? &p->oldest : &p->page[p->newest].next) = i;
@@ -187,7 +187,7 @@ static void link_newest(struct pages *p, int32_t i)
 static void evict(struct pages *p)
 {
     const int32_t i = p->oldest;
-    struct page *g = &p->page[i];
+    struct pool_page *g = &p->page[i];
     assert(i != NONE && !g->n_users && !g->n_after);
     int32_t *at = bucket_of(p, g->hash);
     while (*at != i) at = &p->page[*at].same;
@@ -240,7 +240,7 @@ static int32_t next_kept(const struct pages *p, const struct pages_ask *a, int64
 {
     struct page_key key = {a->owner, a->adapter, before, a->tokens + k * CACHE_PAGE, 0};
     /* the last token is computed in any case, because its logits are needed */
-    return a->anew || (k + 1) * CACHE_PAGE >= a->n_tokens ? NONE : find(p, &key);
+    return a->whole || (k + 1) * CACHE_PAGE >= a->n_tokens ? NONE : find(p, &key);
 }
 
 /* Returns the number of pages of the longest kept prefix. With states, it ends with a page that has

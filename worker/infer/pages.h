@@ -44,13 +44,13 @@ struct pages_sequence {
 
 #define PAGES_NO_STATE (-1)
 
-struct page;
+struct pool_page;
 struct page_state;
 struct pages {
     struct pages_options o;
     int64_t most, n_all; /* pages of the longest sequence, and of all pools */
     /* Owned. Page i of rank q is page[q * o.n_pages + i]. */
-    struct page *page;
+    struct pool_page *page;
     int32_t *tokens; /* owned, [n_all, CACHE_PAGE]: tokens of kept pages */
     int32_t *bucket; /* owned, [n_buckets]: first kept page with a hash */
     int64_t n_buckets;
@@ -75,15 +75,15 @@ struct pages_ask {
     const int32_t *tokens; /* [n_tokens >= 1]: the prompt */
     int64_t n_tokens;
     int64_t n_positions; /* positions of the prompt and of the answer, at most o.longest */
-    bool anew;           /* set if all of the prompt is computed: no kept prefix is used */
+    bool whole;          /* set if all of the prompt is computed: no kept prefix is used */
 };
 
 /* Tells whether the pools have room for the sequence now. They always have room for one sequence
  * alone. */
 bool pages_fit(const struct pages *p, const struct pages_ask *a);
-/* Gives pages to the sequence of an idle slot, and fills its table. pages_fit must be true. Returns the number of the
- * prompt's first tokens whose keys and values are in these pages: a multiple of CACHE_PAGE, and
- * less than n_tokens. */
+/* Gives pages to the sequence of an idle slot, and fills its table. pages_fit must be true.
+ * Returns the number of the prompt's first tokens whose keys and values are in these pages: a
+ * multiple of CACHE_PAGE, and less than n_tokens. */
 int64_t pages_begin(struct pages *p, int slot, const struct pages_ask *a);
 /* The tokens of a sequence, as far as keys and values are computed. */
 struct pages_text {
@@ -91,12 +91,12 @@ struct pages_text {
     int64_t n_prompt, n_answer;
 };
 
-/* Keeps the whole pages of `t`. If a page with these tokens is kept already, the sequence gets that
- * page in place of its own, which is freed, and its table changes. The sequence must not write into these pages from now
- * on. */
+/* Keeps the whole pages of `t`. If a page with these tokens is kept already, the sequence gets
+ * that page in place of its own, which is freed, and its table changes. The sequence must not
+ * write into these pages from now on. */
 void pages_keep(struct pages *p, int slot, const struct pages_text *t);
-/* Keeps the states after the sequence's kept pages. Returns the place to which the caller copies the
- * slot's states, which is that of the states used least recently if all are taken. Returns
+/* Keeps the states after the sequence's kept pages. Returns the place to which the caller copies
+ * the slot's states, which is that of the states used least recently if all are taken. Returns
  * PAGES_NO_STATE if these states are kept already or no place exists. */
 int pages_keep_state(struct pages *p, int slot);
 /* Returns the place of the states with which the sequence of a slot begins, or PAGES_NO_STATE. */

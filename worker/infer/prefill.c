@@ -183,9 +183,9 @@ static int gather_piece(const struct infer *in, struct infer_work *w, const stru
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Adds the counts that are expected for the results of a pass over a span: those of an echoed
- * prompt's log-probabilities and, if the span ends the prompt, that of the logits after it, which
- * rank `root` has. */
+/* Adds the counts that are expected for the results of a pass over a span. The results are the
+ * log-probabilities of an echoed prompt and, if the span ends the prompt, the logits after it,
+ * which rank `root` has. */
 static void expect_results(const struct infer *in, struct infer_work *w,
                            const struct prefill_span *s, int root)
 {
@@ -257,7 +257,8 @@ static struct model_piece piece_at(const struct infer *in, const struct infer_wo
     const struct request *r = &w->request;
     const struct plan *p = in->model->plan;
     const int64_t left = r->n_tokens - pos, n = left < p->piece ? left : p->piece;
-    /* states are kept at the ends of pages, so the last piece is what follows the last whole page */
+    /* states are kept at the ends of pages, so the last piece is what follows the last whole
+     * page */
     const bool whole = p->n_kept_states > 0 && n > CACHE_PAGE;
     return (struct model_piece){.slot = w->slot,
                                 .adapter = in->model->cache[w->slot].adapter,

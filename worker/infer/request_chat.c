@@ -1,5 +1,5 @@
-/* request_chat.c: reads the conversation of a request. The arguments of earlier calls, which the API
- * has as JSON text in a string, become the object that templates read. */
+/* request_chat.c: reads the conversation of a request. The arguments of earlier calls, which the
+ * API has as JSON text in a string, become the object that templates read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "api/core/job.h"

@@ -1,4 +1,5 @@
-/* request_check.c: checks the rules that concern several members of a request, when all are read. */
+/* request_check.c: checks the rules that concern several members of a request, when all are
+ * read. */
 #include "api/core/job.h"
 #include "worker/infer/request_body.h"
 

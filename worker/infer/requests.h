@@ -24,8 +24,8 @@
  * In a chat the body has messages instead of prompt. The model's chat template writes the messages
  * and the start of the assistant's next turn. max_completion_tokens is another name of max_tokens.
  * logprobs is true or false, and top_logprobs is the number of alternatives. There is no echo and
- * no best_of. The members of chat_template_kwargs are variables of the template. tools, tool_choice and
- * parallel_tool_calls are read if the template writes calls as calls.h has them.
+ * no best_of. The members of chat_template_kwargs are variables of the template. tools, tool_choice
+ * and parallel_tool_calls are read if the template writes calls as calls.h has them.
  *
  * A served request may have stream, with stream_options.include_usage. Its n is at most
  * REQUEST_SERVED_N. Its model is any string,

@@ -124,7 +124,7 @@ static int take_request(struct server *s, const struct serve_begin *b, struct er
                    s->in->model->sp.shard.r);
 }
 
-/* Returns what a request asks of the pages. The last token of an answer is never computed. */
+/* Returns the pages' view of a request. The last token of an answer is never computed. */
 static struct pages_ask pages_of(const struct request *r, uint32_t owner)
 {
     return (struct pages_ask){.owner = owner,
@@ -132,7 +132,7 @@ static struct pages_ask pages_of(const struct request *r, uint32_t owner)
                               .tokens = r->tokens,
                               .n_tokens = r->n_tokens,
                               .n_positions = r->n_tokens + (r->max_tokens ? r->max_tokens - 1 : 0),
-                              .anew = r->echo && r->logprobs >= 0};
+                              .whole = r->echo && r->logprobs >= 0};
 }
 
 /* Copies states from a slot to a place of kept states or, if `keep` is not set, from the place to

@@ -144,8 +144,8 @@ static void move(struct serve_cursor *c, const struct infer *in, const struct so
     c->begun = c->after_call = false;
 }
 
-/* Cuts the text to be sent down to its next piece, which is text or a call. Returns true if no piece
- * is left of a text that has ended. */
+/* Cuts the text to be sent down to its next piece, which is text or a call. Returns true if no
+ * piece is left of a text that has ended. */
 static bool cut_piece(struct serve_cursor *c, const struct request *r, struct source *s,
                       struct reply_chunk *out)
 {

@@ -1,6 +1,6 @@
-/* vocabulary.c: sorts the tokens by their bytes, and lays the tree of their common beginnings out in
- * the order of its walk. In a string most tokens are allowed without a look at their bytes, and the
- * walk visits the rest. */
+/* vocabulary.c: sorts the tokens by their bytes, and lays the tree of their common beginnings
+ * out in the order of its walk. In a string most tokens are allowed without a look at their
+ * bytes, and the walk visits the rest. */
 #include "worker/infer/vocabulary.h"
 
 #include <stdio.h>

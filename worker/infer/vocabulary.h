@@ -2,11 +2,11 @@
  * grammar allows next. Every rank has its own, made from the same tokens, so that all ranks allow
  * the same ones.
  *
- * Memory: 12 bytes for each node of the tree, at most one for each byte of a token, 4 bytes for each
- * token, and VOCABULARY_TOKEN states of a grammar. It is allocated when the first request has a
- * grammar. Special tokens are not allowed, and no token of more than VOCABULARY_TOKEN bytes. If the
- * vocabulary cannot end each character that a token begins, only tokens of whole characters are
- * allowed. */
+ * Memory: 12 bytes for each node of the tree, at most one for each byte of a token, 4 bytes for
+ * each token, and VOCABULARY_TOKEN states of a grammar. It is allocated when the first request
+ * has a grammar. Special tokens are not allowed, and no token of more than VOCABULARY_TOKEN
+ * bytes. If the vocabulary cannot end each character that a token begins, only tokens of whole
+ * characters are allowed. */
 #ifndef SEQD_INFER_VOCABULARY_H
 #define SEQD_INFER_VOCABULARY_H
 

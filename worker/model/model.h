@@ -361,8 +361,8 @@ struct model_piece {
  * comm. */
 int model_piece(struct model *m, const struct model_piece *p, struct err *e);
 /* Copies the states that all layers have in one place to another place. Places 0 to plan->batch - 1
- * are those of the slots, and plan->n_kept_states places follow them. The caller decides what they
- * have. Does nothing for a model without states. */
+ * belong to the slots, and plan->n_kept_states places follow them, which the caller uses as it
+ * likes. Does nothing for a model without states. */
 void model_copy_states(struct model *m, int from, int to);
 /* Returns the rank that has position pos of a piece, and sets *row to the position's row there. */
 int model_piece_owner(const struct model *m, const struct model_piece *p, int64_t pos,

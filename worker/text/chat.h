@@ -3,11 +3,11 @@
  *
  * The variables are those of transformers' apply_chat_template. They are messages, tools,
  * documents, add_generation_prompt, the special tokens that the caller gives, and any other
- * member of the conversation. If the conversation has no tools, the variable tools is null.
- * The same holds for documents. The members of an object chat_template_kwargs are variables, too
- * (enable_thinking), and come before other members of the conversation. A message may have its reasoning under reasoning_content,
- * thinking or reasoning. The template always gets it under the names reasoning_content and
- * thinking. */
+ * member of the conversation. If the conversation has no tools, the variable tools is null. The
+ * same holds for documents. The members of an object chat_template_kwargs are variables, too
+ * (enable_thinking), and come before other members of the conversation. A message may have its
+ * reasoning under reasoning_content, thinking or reasoning. The template always gets it under
+ * the names reasoning_content and thinking. */
 #ifndef SEQD_TEXT_CHAT_H
 #define SEQD_TEXT_CHAT_H
 
