@@ -183,7 +183,7 @@ static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, i
         CALL(b, attn_fwd,
              &(struct attn_fwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), x.o.t, x.m.t.data,
                                      x.l.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, c->H, c->Hk,
-                                     c->D, scale, NULL, c->cap});
+                                     c->D, scale, NULL, c->cap, NULL, 0});
     }
     CALL(b, attn_finish,
          &(struct attn_finish_args){x.o.t, half ? x.out.t : x.o.t, x.m.t.data, x.l.t.data, x.m.t.ld,
@@ -346,8 +346,8 @@ static void check_attn_far(void)
     for (int64_t t = 0; t < Tk; t++)
         for (int64_t d = 0; d < D; d++) box_set(kv, t, D + d, t == 500 ? 0 : 64);
     CALL(be, attn_fwd,
-         &(struct attn_fwd_args){q.t, kv.t, o.t, m, l, 1, lo, hi, 0, 1, 1, D, (float)scale, NULL,
-                                 0});
+         &(struct attn_fwd_args){q.t, kv.t, o.t, m, l, 1, lo, hi, 0, 1, 1, D, (float)scale, NULL, 0,
+                                 NULL, 0});
     CALL(be, attn_finish,
          &(struct attn_finish_args){o.t, act == DT_F32 ? o.t : out.t, m, l, 1, 1, D});
     CALL(be, attn_bwd,

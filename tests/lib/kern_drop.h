@@ -192,7 +192,7 @@ static struct drop_out drop_run(struct be *b, const struct drop_case *c, int64_t
         CALL(b, attn_fwd,
              &(struct attn_fwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), x.o.t, x.m.t.data,
                                      x.l.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, s->H, s->Hk,
-                                     s->D, scale, &drop, 0});
+                                     s->D, scale, &drop, 0, NULL, 0});
     }
     CALL(b, attn_finish,
          &(struct attn_finish_args){x.o.t, act == DT_F32 ? x.o.t : x.out.t, x.m.t.data, x.l.t.data,

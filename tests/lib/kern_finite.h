@@ -329,7 +329,7 @@ static void fin_attn_keys(struct fin_attn_case *c, int64_t k0, int64_t n)
     const struct tensor kv = tensor_sub(c->kv.t, k0, n, 0, c->kv.t.cols);
     FIN_CALL(attn_fwd, &(struct attn_fwd_args){c->q.t, kv, c->o.t, c->m.t.data, c->l.t.data, s->Tq,
                                                c->lo, c->hi, k0, s->H, s->Hk, s->D, c->scale,
-                                               s->drop ? &c->drop : NULL, 0});
+                                               s->drop ? &c->drop : NULL, 0, NULL, 0});
 }
 static void fin_attn_finish(struct fin_attn_case *c)
 {

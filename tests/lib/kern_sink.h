@@ -30,7 +30,7 @@ static void check_attn_sink_fwd(bool wide)
         CALL(be, attn_fwd,
              &(struct attn_fwd_args){q.t, tensor_sub(kv.t, k * 40, k ? SINK_K - 40 : 40, 0, KV),
                                      o.t, m.t.data, l.t.data, m.t.ld, lo, hi, k * 40, SINK_H,
-                                     SINK_HK, SINK_D, (float)scale, NULL, 0});
+                                     SINK_HK, SINK_D, (float)scale, NULL, 0, NULL, 0});
     CALL(be, attn_finish,
          &(struct attn_finish_args){o.t, act == DT_F32 ? o.t : out.t, m.t.data, l.t.data, m.t.ld,
                                     SINK_H, SINK_D});
