@@ -346,10 +346,50 @@ static void test_mutants(void)
 }
 #endif
 
+/* Checks prefixes of a model with states, of which one place exists. */
+static void test_states(void)
+{
+    int32_t room[2][8], *const table[] = {room[0], room[1]};
+    const struct pages_options o = {1, 0, 8, 2, 4 * CACHE_PAGE, table, true, 1};
+    int32_t tokens[4 * CACHE_PAGE] = {0};
+    struct pages p;
+    struct err e = {0};
+    CHECK(!pages_init(&p, &o, &e));
+    struct pages_ask a = {1, 0, tokens, 3 * CACHE_PAGE + 1, 4 * CACHE_PAGE, false};
+    struct pages_text t = {tokens, NULL, CACHE_PAGE, 0};
+    CHECK(pages_begin(&p, 0, &a) == 0 && pages_state(&p, 0) == PAGES_NO_STATE);
+    CHECK(pages_keep_state(&p, 0) == PAGES_NO_STATE); /* no page is kept yet */
+    pages_keep(&p, 0, &t);
+    CHECK(pages_keep_state(&p, 0) == 0 && pages_keep_state(&p, 0) == PAGES_NO_STATE);
+    t.n_prompt = 3 * CACHE_PAGE;
+    pages_keep(&p, 0, &t);
+    /* the third page is kept without states, so the prefix is the first page */
+    CHECK(pages_begin(&p, 1, &a) == CACHE_PAGE && pages_state(&p, 1) == 0);
+    pages_end(&p, 1);
+    CHECK(pages_keep_state(&p, 0) == 0); /* takes the place from the first page */
+    CHECK(pages_begin(&p, 1, &a) == 3 * CACHE_PAGE && pages_state(&p, 1) == 0);
+    pages_end(&p, 1);
+    pages_end(&p, 0);
+    /* another sequence needs the pages, so their states go with them */
+    for (int i = 0; i < 4 * CACHE_PAGE; i++) tokens[i] = 7;
+    a.n_tokens = CACHE_PAGE;
+    CHECK(pages_begin(&p, 0, &a) == 0 && pages_begin(&p, 1, &a) == 0);
+    t.n_prompt = CACHE_PAGE;
+    pages_keep(&p, 0, &t);
+    CHECK(pages_keep_state(&p, 0) == 0);
+    pages_end(&p, 0);
+    pages_end(&p, 1);
+    for (int i = 0; i < 4 * CACHE_PAGE; i++) tokens[i] = 0;
+    a.n_tokens = 3 * CACHE_PAGE + 1;
+    CHECK(pages_begin(&p, 0, &a) == 0 && pages_state(&p, 0) == PAGES_NO_STATE);
+    pages_fini(&p);
+}
+
 int main(void)
 {
     RUN(test_model);
     RUN(test_last_token);
+    RUN(test_states);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants);
 #endif

@@ -25,13 +25,13 @@ struct pages_options {
     int64_t n_pages; /* pages of each rank's pool: at least those of the longest sequence */
     int n_slots;     /* most sequences at one time */
     int64_t longest; /* most positions of a sequence */
+    /* Borrowed: the tables of the slots, [n_slots]. Entry j of a table is the place, in this rank's
+     * pool, of page j * P + rank of the sequence. */
+    int32_t *const *table;
     /* A model with states: a kept prefix ends with a page after which the states of the model are
      * kept, in one of n_states places. */
     bool states;
     int n_states;
-    /* Borrowed: the tables of the slots, [n_slots]. Entry j of a table is the place, in this rank's
-     * pool, of page j * P + rank of the sequence. */
-    int32_t *const *table;
 };
 
 struct pages_sequence {
