@@ -108,6 +108,8 @@ enum mutant_id {
     MUTANT_PAGE_FOREIGN,   /* serve: a sequence has a page of another one in its table */
     MUTANT_PAGE_STALE,  /* serve: a kept page has the tokens of the sequence that had it before */
     MUTANT_PREFIX_LONG, /* serve: the last token of a kept page is not compared */
+    MUTANT_STATE_TOKEN, /* serve: states after a page are kept with the page before it */
+    MUTANT_PARTS_ORDER, /* partial results of attention are merged in the order of their arrival */
     MUTANT_PREFIX_ADAPTER, /* serve: a kept prefix is used with another adapter */
     MUTANT_PREFIX_OWNER,   /* serve: a kept prefix is used by another owner */
     /* Faults of the control plane, which tests/sim finds. */

@@ -147,11 +147,11 @@ static int answer(void *arg, const struct rank_answer *a, const char *bytes, str
     return 1;
 }
 
-static bool draining(void *arg)
+static const char *draining(void *arg)
 {
     struct mix *x = arg;
     drop_some(x);
-    return x->n_sent == x->n && !serve_asks_open(x->asks);
+    return x->n_sent == x->n && !serve_asks_open(x->asks) ? "the test ends" : NULL;
 }
 
 static int64_t now_us(void *arg)
@@ -204,12 +204,26 @@ static void body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-static void spec_of(struct job_spec *s, int P)
+static void spec_of(struct job_spec *s, int P, bool states)
 {
     spec_defaults(s);
     shape_defaults(&s->model.shape);
     s->kind = JOB_SERVE;
     s->model.shape = (struct model_shape){.family = FAMILY_LLAMA, .n_kv_heads = 2};
+    if (states)
+        s->model.shape = (struct model_shape){.family = FAMILY_QWEN3_NEXT,
+                                              .n_kv_heads = 2,
+                                              .layer_mask = {1},
+                                              .dense_mask = {3},
+                                              .delta_heads = 4,
+                                              .delta_key_heads = 2,
+                                              .delta_key_dim = 6,
+                                              .delta_value_dim = 5,
+                                              .conv_width = 3,
+                                              .n_experts = 3,
+                                              .experts_per_token = 2,
+                                              .expert_width = 12,
+                                              .shared_width = 10};
     small_sizes(&s->model.shape, 48);
     s->model.shape.n_kv_heads = 2;
     s->seed = 3;
@@ -246,7 +260,7 @@ static void free_told(struct mix *x)
     free(x->told);
 }
 
-static void mix_of(struct mix *x, int P, bool alone, uint64_t seed)
+static void mix_of(struct mix *x, int P, bool states, bool alone, uint64_t seed)
 {
     *x = (struct mix){.n = alone ? N_ASKED : N_ALL,
                       .n_wanted = N_ASKED,
@@ -255,7 +269,7 @@ static void mix_of(struct mix *x, int P, bool alone, uint64_t seed)
                       .body = bodies,
                       .adapter = adapters,
                       .user = users};
-    spec_of(&x->spec, P);
+    spec_of(&x->spec, P, states);
     if (alone) x->spec.serve.max_requests = 1;
 }
 
@@ -282,30 +296,40 @@ static int n_different(const struct mix *x, const struct mix *want, const char *
     return n;
 }
 
-static void test_interleaved(void)
+static void run_interleaved(int P, bool states, int n_seeds)
 {
     static struct mix alone, x;
     char name[64];
-    for (int P = 1; P <= 4; P++) {
-        if (small_leaves(P - 2, 4)) continue;
-        mix_of(&alone, P, true, 1);
-        run(&alone);
-        CHECK(alone.out.n_kept_tokens == 0);
-        for (uint64_t seed = 1; seed <= 3; seed++) {
-            if (small_leaves((int64_t)seed - 1, 3)) continue;
-            mix_of(&x, P, false, seed);
-            run(&x);
-            snprintf(name, sizeof name, "P %d, seed %d", P, (int)seed);
-            n_different(&x, &alone, name, true);
-            CHECK_MSG(x.out.n_kept_tokens > 1000 && x.out.n_dropped > 0 &&
-                          x.out.n_pages_used > x.out.n_pages / 2,
-                      "%s: %lld kept, %lld dropped, %lld of %lld pages", name,
-                      (long long)x.out.n_kept_tokens, (long long)x.out.n_dropped,
-                      (long long)x.out.n_pages_used, (long long)x.out.n_pages);
-            free_told(&x);
-        }
-        free_told(&alone);
+    mix_of(&alone, P, states, true, 1);
+    run(&alone);
+    CHECK(alone.out.n_kept_tokens == 0);
+    for (uint64_t seed = 1; seed <= (uint64_t)n_seeds; seed++) {
+        if (small_leaves((int64_t)seed - 1, 3)) continue;
+        mix_of(&x, P, states, false, seed);
+        run(&x);
+        snprintf(name, sizeof name, "%sP %d, seed %d", states ? "states, " : "", P, (int)seed);
+        n_different(&x, &alone, name, true);
+        CHECK_MSG(x.out.n_kept_tokens > 1000 && x.out.n_dropped > 0 &&
+                      x.out.n_pages_used > x.out.n_pages / 2,
+                  "%s: %lld kept, %lld dropped, %lld of %lld pages", name,
+                  (long long)x.out.n_kept_tokens, (long long)x.out.n_dropped,
+                  (long long)x.out.n_pages_used, (long long)x.out.n_pages);
+        free_told(&x);
     }
+    free_told(&alone);
+}
+
+static void test_interleaved(void)
+{
+    for (int P = 1; P <= 4; P++)
+        if (!small_leaves(P - 2, 4)) run_interleaved(P, false, 3);
+}
+
+/* Checks prefixes that end where states are kept. */
+static void test_states(void)
+{
+    for (int P = 1; P <= 3; P += 2)
+        if (!small_leaves(P - 3, 4)) run_interleaved(P, true, 2);
 }
 
 /* ---- a conversation -------------------------------------------------------------------------- */
@@ -324,7 +348,7 @@ static void test_turns(void)
     memcpy(turn[1], turn[0], (size_t)at);
     strcpy(turn[0] + at, "]}");
     strcpy(turn[1] + at, ",7,8,9,10]}");
-    spec_of(&x.spec, 2);
+    spec_of(&x.spec, 2, false);
     x.n = x.n_wanted = 2;
     x.body = turn;
     x.adapter = adapter;
@@ -340,22 +364,29 @@ static void test_turns(void)
 }
 
 #ifdef SEQD_MUTANTS
+/* Runs the fault in a job that must then give an answer with other bits. */
+static void check_fault(int id, bool states)
+{
+    static struct mix alone, x;
+    mix_of(&alone, 2, states, true, 1);
+    run(&alone);
+    mix_of(&x, 2, states, false, 1);
+    mutant_choose(id);
+    run(&x);
+    mutant_choose(MUTANT_NONE);
+    mutant_report(id, n_different(&x, &alone, "", false) > 0, "200 requests of a server");
+    free_told(&x);
+    free_told(&alone);
+}
+
 /* A prefix of another owner has the right bits: test_serve_pages.c finds it. */
 static void test_mutants(void)
 {
-    static const int ids[] = {MUTANT_PAGE_FOREIGN, MUTANT_PAGE_STALE, MUTANT_PREFIX_ADAPTER};
-    static struct mix alone, x;
-    mix_of(&alone, 2, true, 1);
-    run(&alone);
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        mix_of(&x, 2, false, 1);
-        mutant_choose(ids[i]);
-        run(&x);
-        mutant_choose(MUTANT_NONE);
-        mutant_report(ids[i], n_different(&x, &alone, "", false) > 0, "200 requests of a server");
-        free_told(&x);
-    }
-    free_told(&alone);
+    check_fault(MUTANT_PAGE_FOREIGN, false);
+    check_fault(MUTANT_PAGE_STALE, false);
+    check_fault(MUTANT_PREFIX_ADAPTER, false);
+    check_fault(MUTANT_STATE_TOKEN, true);
+    verify_blind(MUTANT_STATE_TOKEN);
 }
 #endif
 
@@ -365,6 +396,7 @@ int main(void)
     log_init("test_serve_mix");
     put_bodies();
     RUN(test_interleaved);
+    RUN(test_states);
     RUN(test_turns);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants);

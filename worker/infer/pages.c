@@ -355,7 +355,8 @@ static int oldest_state(const struct pages *p)
 int pages_keep_state(struct pages *p, int slot)
 {
     const struct pages_sequence *s = &p->sequence[slot];
-    const int32_t i = s->n_kept ? s->page[s->n_kept - 1] : NONE;
+    const int64_t last = s->n_kept - 1 - (mutant_on(MUTANT_STATE_TOKEN) && s->n_kept > 1);
+    const int32_t i = s->n_kept ? s->page[last] : NONE;
     if (i == NONE || !p->o.n_states || p->page[i].state != PAGES_NO_STATE) return PAGES_NO_STATE;
     const int k = oldest_state(p);
     if (p->state[k].page != NONE) p->page[p->state[k].page].state = PAGES_NO_STATE;

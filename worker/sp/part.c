@@ -83,8 +83,21 @@ int sp_part_exchange(struct sp *sp, const struct sp_blocks *b, struct err *e)
     return 0;
 }
 
-void sp_part_merge(struct sp *sp, const float *parts, int64_t stride, struct tensor out)
+/* Exchanges the parts of rank 0 and of this rank, which is here first. */
+static void swap_parts(struct sp *sp, float *parts, int64_t stride, struct tensor out)
 {
+    const int64_t n = out.rows * (out.cols + sp->shape.n_heads);
+    float *own = parts + sp->shard.r * stride;
+    for (int64_t i = 0; i < n; i++) {
+        const float x = parts[i];
+        parts[i] = own[i];
+        own[i] = x;
+    }
+}
+
+void sp_part_merge(struct sp *sp, float *parts, int64_t stride, struct tensor out)
+{
+    if (mutant_on(MUTANT_PARTS_ORDER)) swap_parts(sp, parts, stride, out);
     sp->be->ops->attn_merge(sp->be, &(struct attn_merge_args){.parts = parts,
                                                               .n_parts = sp->shard.P,
                                                               .stride = stride,

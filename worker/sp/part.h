@@ -35,6 +35,6 @@ struct sp_blocks {
  * Collective. */
 int sp_part_exchange(struct sp *sp, const struct sp_blocks *b, struct err *e);
 /* Merges the parts of all ranks, which are `stride` floats apart, in rank order. */
-void sp_part_merge(struct sp *sp, const float *parts, int64_t stride, struct tensor out);
+void sp_part_merge(struct sp *sp, float *parts, int64_t stride, struct tensor out);
 
 #endif
