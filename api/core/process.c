@@ -33,8 +33,9 @@ void process_begin(void)
 void process_hide(void)
 {
     const int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
-    /* without the file, as where the kernel writes no cores, there is nothing to hide */
-    if (fd >= 0 && write(fd, "0", 1) < 0) log_warn("process.hide", "errno=%d", errno);
+    /* a kernel that writes no cores has no such file */
+    if (fd < 0 ? errno != ENOENT : write(fd, "0", 1) < 0)
+        log_warn("process.hide", "errno=%d: cores of this process may have requests", errno);
     if (fd >= 0) close(fd);
 }
 

@@ -126,7 +126,7 @@ void route_prometheus(struct routes *R, struct http_req *r, const struct route_m
     exposition_one(x, "seqd_http_requests_total", "counter", (double)http_id(r),
                    "Requests that were read.");
     add_store(x, R->control);
-    prometheus_serve(x, &k->jobs);
+    prometheus_serve(x, &k->jobs, http_peer(r)->scrape ? NULL : &a->who);
     http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", x->text, x->n);
     free(x->text);
 }

@@ -6,6 +6,7 @@
 #include "daemon/state/serve_counts.h"
 
 struct server_list {
+    const struct principal *who; /* whose jobs are listed; NULL lists all */
     const struct job **at; /* owned */
     size_t n, room;
 };
@@ -14,6 +15,7 @@ static void list_job(void *arg, struct job *j)
 {
     struct server_list *l = arg;
     if (!j->serving || !j->epoch) return;
+    if (l->who && !principal_owns(l->who, j->owner)) return;
     if (l->n == l->room) {
         l->room = 2 * l->room + 16;
         if (!(l->at = realloc(l->at, l->room * sizeof *l->at))) abort();
@@ -162,9 +164,9 @@ static void add_waits(struct exposition *x, const struct server_list *l)
     }
 }
 
-void prometheus_serve(struct exposition *x, const struct jobs *jobs)
+void prometheus_serve(struct exposition *x, const struct jobs *jobs, const struct principal *who)
 {
-    struct server_list l = {0};
+    struct server_list l = {.who = who};
     jobs_each((struct jobs *)jobs, list_job, &l);
     if (l.n) {
         qsort(l.at, l.n, sizeof *l.at, by_id);

@@ -164,6 +164,13 @@ static int result_index(const struct jread *r)
     return -1;
 }
 
+/* Tells whether a number follows the key that ends at `at`. */
+static bool is_count(const char *at)
+{
+    at += strspn(at, "\": \t\r\n");
+    return *at == '-' || (*at >= '0' && *at <= '9');
+}
+
 char *serve_counts_result(const struct serve_counts *c, const char *result)
 {
     const size_t size = strlen(result), room = size + N_SUMS * 24;
@@ -172,14 +179,26 @@ char *serve_counts_result(const struct serve_counts *c, const char *result)
     struct jread r;
     size_t n = 0;
     int64_t count;
+    unsigned seen = 0; /* bits of the members that have come */
     if (!out) abort();
     jread_init(&r, result, size);
     if (jread_next(&r) == J_OBJECT)
         while (jread_next(&r) == J_KEY) {
+            /* a rank has written the result: a member may come twice, and have any value */
             const int i = result_index(&r);
-            if (i < 0 && jread_skip(&r)) break;
-            if (i < 0) continue;
-            if (jread_next(&r) != J_NUMBER || jread_int(&r, &count)) continue;
+            const bool again = i < 0 || seen >> i & 1;
+            const char *const value = r.text + r.len;
+            if (again) {
+                if (jread_skip(&r)) break;
+                continue;
+            }
+            seen |= 1u << i;
+            if (!is_count(value)) {
+                if (jread_skip(&r)) break;
+                continue;
+            }
+            if (jread_next(&r) != J_NUMBER || jread_int(&r, &count) || count < 0 || count > MOST)
+                continue;
             n += (size_t)snprintf(out + n, room - n, "%.*s%lld", (int)(r.text - copied), copied,
                                   (long long)add(count, sum_of(&c->before, i)));
             copied = r.text + r.len;

@@ -156,6 +156,28 @@ static void test_json(void)
 }
 
 /* Checks the result of the last attempt, to which the counts of earlier ones are added. */
+/* Checks results that no rank of ours writes: a member that comes often, a count beyond the range,
+ * and members that are no numbers. */
+static void test_hostile(const struct serve_counts *c)
+{
+    enum { N = 2000 };
+    char *many = malloc(N * 16 + 64), *at = many + sprintf(many, "{\"refused\":0");
+    for (int i = 0; i < N; i++) at += sprintf(at, ",\"refused\":0");
+    strcpy(at, "}");
+    char *out = serve_counts_result(c, many);
+    CHECK(!strncmp(out, "{\"refused\":1,\"refused\":0,", 26) && strlen(out) == strlen(many));
+    free(out);
+    free(many);
+    static const char *const same[] = {
+        "{\"refused\":9223372036854775807}", "{\"refused\":-1}", "{\"refused\":1.5}",
+        "{\"refused\":{\"requests\":1}}",    "{\"refused\":[1]}", "{\"refused\":", "[]", ""};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        out = serve_counts_result(c, same[i]);
+        CHECK_STR(out, same[i]);
+        free(out);
+    }
+}
+
 static void test_result(void)
 {
     static const char result[] = "{\"requests\":5,\"other\":{\"requests\":5},\"refused\": 2 ,"
@@ -170,6 +192,7 @@ static void test_result(void)
     CHECK_STR(out, "{\"requests\":8,\"other\":{\"requests\":5},\"refused\": 3 ,"
                    "\"n_prompt_tokens\":9007199254740992,\"n_tokens\":\"7\"}");
     free(out);
+    test_hostile(&c);
 }
 
 int main(void)

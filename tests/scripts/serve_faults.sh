@@ -15,7 +15,7 @@ trap 'rm -rf "$C"; lib_clean' EXIT
 ulimit -c unlimited # where the kernel names it "core", it is in a directory beneath $T
 
 cp -r client/examples/demo-model "$T/data/model"
-STREAMS=12 # the job has a place for each and for the long prompts
+STREAMS=16 # the job has a place for each and for the long prompts
 cat >"$T/data/serve.json" <<END
 {"kind": "serve", "name": "reader", "model": {"path": "model", "init": "random"}, "seed": 1,
  "data": {"seq_len": 2048}, "sampling": {"max_tokens": 2000}, "serve": {"max_requests": $((STREAMS + 4)), "queue": 300},

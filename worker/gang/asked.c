@@ -90,10 +90,14 @@ void asked_take(struct asked *a, const struct rank_msg *head, const void *payloa
         drop(a, id);
         return;
     }
-    if (head->size < sizeof ask) return;
-    memcpy(&ask, payload, sizeof ask);
-    if (ask.size < 0 || ask.size > RANK_PIECE_SIZE || head->size != sizeof ask + (size_t)ask.size)
+    if (head->size < sizeof id) return;
+    memcpy(&id, payload, sizeof id); /* the first member of every version */
+    if (head->size >= sizeof ask) memcpy(&ask, payload, sizeof ask);
+    if (head->size < sizeof ask || ask.size < 0 || ask.size > RANK_PIECE_SIZE ||
+        head->size != sizeof ask + (size_t)ask.size) {
+        lose(a, id); /* of another version: its client must not wait */
         return;
+    }
     if (a->still || !add(a, ask.id) ||
         outflow_send(&a->rank, (struct rank_msg){.type = RANK_ASK}, payload, head->size))
         lose(a, ask.id);

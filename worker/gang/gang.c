@@ -48,8 +48,9 @@ enum {
     ABORT_GRACE_MS = 2000, /* time for which other ranks can still report after a rank has
                             * failed */
     WATCH_MS = 1000,
-    /* time without progress after which requests to a serve job are lost; an idle ring makes
-     * progress every 5 s, and clients must get an answer within 10 s */
+    /* time without progress after which requests to a serve job are lost (stand_ms); an idle ring
+     * makes progress every 5 s, and clients should get an answer within 10 s. A rank that computes
+     * makes progress; on a GPU its time counts a tenth. */
     STAND_MS = 7000,
     HANG_GRACE_MS = 5000, /* time for which the gang waits for a decision of seqd after a hang;
                            * it waits only if other nodes also have ranks */
@@ -401,6 +402,14 @@ static int64_t watch_limit_ms(const struct gang *g)
     return limit_ms > STEP_TIMEOUT_MIN_MS ? limit_ms : STEP_TIMEOUT_MIN_MS;
 }
 
+/* Returns the time without progress after which requests are lost. A job whose steps may take long
+ * gives its passes half of limits.step_timeout_s, if that is more. */
+static int64_t stand_ms(const struct gang *g)
+{
+    const int64_t half_ms = g->start->spec.limits.step_timeout_s * 500;
+    return half_ms > STAND_MS ? half_ms : STAND_MS;
+}
+
 static void watch_sample(struct gang *g, struct watch_sample *s)
 {
     struct process_stat stat;
@@ -468,7 +477,7 @@ static void watch_run(void *arg)
         return;
     watch_sample(g, s);
     watch_tick(&g->watch, s, g->n_started, dt_ms);
-    asked_stand(&g->asked, g->watch.quiet_ms >= STAND_MS);
+    asked_stand(&g->asked, g->watch.quiet_ms >= stand_ms(g));
     if (g->watch.quiet_ms < watch_limit_ms(g)) return;
     watch_hang(g, s);
 }
