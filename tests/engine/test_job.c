@@ -415,6 +415,7 @@ static void break_serve(struct job_spec *s, int i)
     case 11: s->data.seq_len = 513, s->serve.cache_tokens = 512; break;
     case 12: s->serve.prefill_tokens = 100; break;
     case 13: s->serve.prefill_tokens = 0; break;
+    case 14: s->serve.cache_tokens = (int64_t)1 << 50; break;
     default: break;
     }
 }
@@ -434,7 +435,8 @@ static void test_serve_rules(void)
                                          "serve.cache_tokens",
                                          "serve.cache_tokens",
                                          "serve.prefill_tokens",
-                                         "serve.prefill_tokens"};
+                                         "serve.prefill_tokens",
+                                         "serve.cache_tokens"};
     struct job_spec s;
     struct err e;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
@@ -457,6 +459,11 @@ static void test_serve_rules(void)
     s.model.shape.rope.kind = ROPE_LONGROPE, s.serve.max_requests = 2;
     CHECK(rules_batch(&s, &e) == -1 && !strcmp(e.field, "serve.max_requests"));
     s.model.shape.rope.kind = ROPE_DEFAULT;
+    break_serve(&s, -1);
+    s.model.shape.family = FAMILY_TNL;
+    s.resources.ranks = s.parallel.sp = 2;
+    for (int i = 0; i < 2; i++) /* the first call chooses a strategy */
+        CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
     CHECK(spec_needs(&s, 6));
     CHECK_STR(spec_needs(&s, 6), "kind \"serve\"");
     CHECK(!spec_needs(&s, 7));

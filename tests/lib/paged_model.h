@@ -34,11 +34,13 @@ static const struct kind {
     const char *name;
     int32_t precision;
     struct model_shape shape;
+    int32_t determinism; /* DET_OFF stands for DET_RUN */
 } models[] = {
     {"llama", PRECISION_FP32, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
     {"bf16", PRECISION_BF16, {.family = FAMILY_LLAMA, .n_kv_heads = 2, .qkv_bias = 1}},
     {"fp16", PRECISION_FP16, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
     {"window", PRECISION_FP32, {.family = FAMILY_LLAMA, .n_kv_heads = 4, .window = 90}},
+    {"ranks", PRECISION_FP32, {.family = FAMILY_LLAMA, .n_kv_heads = 2}, DET_RANKS},
     {"gpt2", PRECISION_FP32, {.family = FAMILY_GPT2, .max_pos = 512, .tied = 1}},
     {"gpt_oss", PRECISION_FP32,
      {.family = FAMILY_GPT_OSS, .n_kv_heads = 2, .window = 70, .layer_mask = {2}, .n_experts = 3,
@@ -100,6 +102,7 @@ static void job_of(struct job *j, const struct kind *x, int P, bool serves)
     small_sizes(&j->spec.model.shape, 48);
     j->spec.seed = 3;
     j->spec.precision.params = x->precision;
+    j->spec.determinism = x->determinism ? x->determinism : DET_RUN;
     j->spec.resources.ranks = P;
     j->spec.resources.threads = 1;
     j->spec.data.seq_len = N;
@@ -334,6 +337,7 @@ static void check_model(const struct kind *x, int most_ranks)
     struct job *j = open_model(x);
     reading_run(&j->spec, 1, whole_body, j);
     for (int P = 1; P <= most_ranks; P++) {
+        if (x->determinism == DET_RANKS && P == 3) continue; /* it needs a power of 2 */
         job_of(j, x, P, true);
         memset(j->logits, 0, (size_t)(N_TOLD * N_WAYS * N * j->spec.model.shape.vocab) * 4);
         reading_run(&j->spec, P, serve_body, j);

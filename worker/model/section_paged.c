@@ -223,6 +223,8 @@ int section_paged_states(struct model *m, const struct here *h, int op, struct e
     own[OP_INS] = frame_out(f, o, 0);
     f->state = section_state_at(m, h, op, p->slot);
     if (p->pos == 0) m->be->ops->fill(m->be, f->state, h->s->at.state[op].size / 4, 0);
+    const int64_t n = paged_before(P, m->rank, end) - paged_before(P, m->rank, p->pos);
+    if (n < T) frame_zero(f, some_rows(own[OP_INS], n, T - n)); /* padding */
     for (int64_t pos = p->pos; pos < end && !rc; pos += CACHE_PAGE) {
         const int q = paged_owner(P, pos);
         const int64_t row = paged_before(P, q, pos) - paged_before(P, q, p->pos);

@@ -252,7 +252,9 @@ static int check_pages(const struct job_spec *s, struct err *e)
 {
     const int32_t x = s->parallel.strategy;
     if (s->kind != JOB_SERVE || !rules_known(s) || !paged_fits(&s->model.shape)) return 0;
-    if (x == STRATEGY_AUTO || x == STRATEGY_RSA || x == STRATEGY_LOCAL) return 0;
+    /* the strategies that family_check() itself sets */
+    if (x == STRATEGY_AUTO || x == STRATEGY_RSA || x == STRATEGY_LASP || x == STRATEGY_LOCAL)
+        return 0;
     return err_field(e, ERR_UNSUPPORTED, "parallel.strategy",
                      "parallel.strategy \"%s\": a serve job keeps keys and values in pages, which "
                      "lie over the ring in one way: leave it out",

@@ -556,7 +556,8 @@ static void place_program(struct placer *b, bool reference, struct sections *s)
     b->overflow |= most_kept(b->p, &n) * PROG_VALUES > 1e18;
     if (b->overflow) return;
     b->p->extent = extent_of(b, &n);
-    if ((double)most_rows(b->p) * n.cols * 8 * PROG_VALUES * PROG_VALUES > 1e18) {
+    if ((double)most_rows(b->p) * n.cols * 8 * PROG_VALUES * PROG_VALUES > 1e18 ||
+        (double)b->p->cache_rows * n.cols * 8 * (double)b->m->n_layers > 1e18) {
         b->overflow = true;
         return;
     }
