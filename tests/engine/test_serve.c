@@ -50,6 +50,7 @@ static const struct {
     {"mlp", "{\"rank\":1,\"alpha\":4,\"rslora\":false,\"dropout\":0,\"layers\":0,\"targets\":[\"mlp\"]}"},
 };
 #define FORMAT(type) "\"response_format\":{\"type\":\"" type
+#define TEN "9,8,7,6,5,4,3,2,1,7,"
 /* Requests, whose ids are their indexes. The last ones are chats, which only the last model has. */
 static const struct {
     int adapter;
@@ -70,6 +71,8 @@ static const struct {
     {0, false, "\"prompt\":\"k\"," FORMAT("json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":{\"properties\":{\"a\":{\"enum\":[1,22,\"b\"]}},\"required\":[\"a\"]}}}")
      ",\"max_tokens\":20,\"temperature\":0,\"frequency_penalty\":0.5,\"logit_bias\":{\"32\":-100,\"10\":-50}"},
     {1, true, "\"prompt\":\"l\",\"logit_bias\":{\"97\":90,\"98\":90,\"256\":-100},\"max_tokens\":7," FORMAT("text\"}")},
+    {ADAPTER_BASE, true, "\"prompt\":[" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "1],\"max_tokens\":9,\"ignore_eos\":true"},
+    {1, true, "\"prompt\":[9," TEN TEN TEN TEN TEN TEN TEN TEN "2],\"max_tokens\":5,\"n\":2,\"ignore_eos\":true"},
     {ADAPTER_BASE, false, "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":9,\"stop\":[\"a\",\"st\"]", true},
     {1, true, "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"n\":2,\"max_completion_tokens\":12,\"ignore_eos\":true", true},
 };
@@ -490,7 +493,8 @@ static void job_of(struct job *j, const struct model_shape *x, int P, bool serve
     j->n = j->own ? N_ASKED : N_ASKED - N_CHATS;
     s->seed = 3;
     s->resources.ranks = P;
-    s->data.seq_len = 64;
+    s->data.seq_len = 192;
+    if (serves) s->serve.prefill_tokens = 64; /* long prompts take several passes */
     s->sampling.max_tokens = 20;
     s->sampling.temperature = 0.8;
     for (int i = 0; i < 2; i++)
@@ -712,6 +716,7 @@ static void run_cases(struct job *j, bool drains)
 {
     job_of(j, &shapes[0], 1, true);
     j->cases = true;
+    j->spec.data.seq_len = 64;
     j->drains = drains;
     j->spec.serve.queue = 0;
     j->spec.serve.drain_s = 0;
@@ -825,6 +830,7 @@ static void test_long(void)
     struct serve_result out = {0};
     struct serve_reader r;
     job_of(&j, &shapes[0], 1, true);
+    j.spec.data.seq_len = 64;
     struct serve_asks *s = serve_asks_create();
     const struct infer in = {.model = &m, .spec = &j.spec};
     serve_read_open(&r, &in, 4);

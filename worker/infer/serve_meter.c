@@ -56,7 +56,8 @@ int serve_meter_tell(struct serve_meter *m, const struct serve_door *door,
     m->now.dropped = door->asks->n_dropped;
     m->now.at_work = serve_asks_count(door->asks, SERVE_AT_WORK);
     m->now.queued = serve_asks_count(door->asks, SERVE_WAITS) +
-                    serve_asks_count(door->asks, SERVE_WHOLE);
+                    serve_asks_count(door->asks, SERVE_WHOLE) +
+                    serve_asks_count(door->asks, SERVE_READ);
     const bool news = memcmp(&m->now, &m->told, sizeof m->now) != 0;
     if (news) m->still = false;
     if (!always && serve_meter_wait_us(m, now_us) != 0) return 0;

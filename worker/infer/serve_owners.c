@@ -26,7 +26,10 @@ uint32_t serve_owners_number(struct serve_owners *s, const char *user)
 {
     for (int i = 0; i < s->n; i++)
         if (!strcmp(s->name[i], user)) return (uint32_t)i + 1;
-    if (s->n == SERVE_OWNERS || (s->n == s->room && grow(s))) return SERVE_OWNERS + ++s->n_others;
+    if (s->n == SERVE_OWNERS || (s->n == s->room && grow(s))) {
+        if (s->n_others < UINT32_MAX - SERVE_OWNERS) s->n_others++;
+        return SERVE_OWNERS + s->n_others;
+    }
     snprintf(s->name[s->n], sizeof s->name[0], "%s", user);
     return (uint32_t)++s->n;
 }

@@ -6,7 +6,8 @@
 #include "worker/infer/serve_thread.h"
 
 /* The bytes of bodies that are read before a pass, and the last of them. The requests at work wait
- * for so long. A thread reads bodies that are larger than that. */
+ * for so long. A thread of rank 0 reads bodies that are larger than that. The other ranks read each
+ * body in the pass in which its request begins. */
 #define SERVE_READ_SIZE (32LL << 10)
 /* Longest wait for messages while the thread reads, in ms. No message tells of its end. */
 #define SERVE_READ_MS 2

@@ -185,7 +185,8 @@ int serve_stream_next(struct serve_cursor *c, const struct infer *in, const stru
 {
     const struct request *r = &w->request;
     struct source s;
-    if (c->choice == a->n) return 0;
+    /* while the prompt is computed, w->spell has the text of the slot's last request */
+    if (c->choice == a->n || w->prefills) return 0;
     if (w->done || c->choice < w->sequence)
         read_ended(&a->choice[c->choice], &s);
     else if (read_begun(c, in, w, text, &s))

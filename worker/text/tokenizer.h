@@ -13,7 +13,9 @@
  *
  * tested: tests/engine/test_tokenizer.c, test_text_cuts.c, tests/fuzz
  *
- * A tokenizer has scratch memory and a cache of words, so only one thread may use it at a time. */
+ * A tokenizer has scratch memory and a cache of words, so only one thread may encode with it at a
+ * time. tokenizer_decode, tokenizer_piece and detokenizers only read it, and may run beside an
+ * encode. */
 #ifndef SEQD_TEXT_TOKENIZER_H
 #define SEQD_TEXT_TOKENIZER_H
 
