@@ -7,7 +7,7 @@
 
 struct server_list {
     const struct principal *who; /* whose jobs are listed; NULL lists all */
-    const struct job **at; /* owned */
+    const struct job **at;       /* owned */
     size_t n, room;
 };
 

@@ -165,12 +165,17 @@ static void test_hostile(const struct serve_counts *c)
     for (int i = 0; i < N; i++) at += sprintf(at, ",\"refused\":0");
     strcpy(at, "}");
     char *out = serve_counts_result(c, many);
-    CHECK(!strncmp(out, "{\"refused\":1,\"refused\":0,", 26) && strlen(out) == strlen(many));
+    CHECK(!strncmp(out, "{\"refused\":1,\"refused\":0,", 25) && strlen(out) == strlen(many));
     free(out);
     free(many);
-    static const char *const same[] = {
-        "{\"refused\":9223372036854775807}", "{\"refused\":-1}", "{\"refused\":1.5}",
-        "{\"refused\":{\"requests\":1}}",    "{\"refused\":[1]}", "{\"refused\":", "[]", ""};
+    static const char *const same[] = {"{\"refused\":9223372036854775807}",
+                                       "{\"refused\":-1}",
+                                       "{\"refused\":1.5}",
+                                       "{\"refused\":{\"requests\":1}}",
+                                       "{\"refused\":[1]}",
+                                       "{\"refused\":",
+                                       "[]",
+                                       ""};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         out = serve_counts_result(c, same[i]);
         CHECK_STR(out, same[i]);

@@ -419,7 +419,7 @@ static void test_texts(void)
 /* Values without a schema nest to a limit, and each can then end. */
 static void test_depth(void)
 {
-    char text[128] = "{\"a\":";
+    char text[160] = "{\"a\":";
     struct err e = {0};
     struct grammar *g = grammar_of_object(&e);
     size_t n = 5;
@@ -427,7 +427,7 @@ static void test_depth(void)
     CHECK_MSG(n == 5 + GRAMMAR_DEPTH - 3, "%d", (int)n);
     for (size_t i = 5; i < 5 + GRAMMAR_DEPTH - 3; i++) text[n++] = ']';
     strcpy(text + n, "}");
-    CHECK_MSG(n < sizeof text - 1 ? takes(g, text) == 2 : true, "%s", text);
+    CHECK_MSG(takes(g, text) == 2, "%s", text);
     grammar_destroy(g);
 }
 

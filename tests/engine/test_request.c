@@ -271,6 +271,14 @@ static void test_finish(void)
     CHECK_STR(reply_calls_finish(&without, "stop", text, n), "stop");
 }
 
+/* Returns the text of a reply, which has no NUL. */
+static const char *line_of(const struct reply *p)
+{
+    static char text[4096];
+    snprintf(text, sizeof text, "%.*s", (int)p->size, p->line);
+    return text;
+}
+
 /* Checks the parts of a stream and the whole message, of an answer that is complete. */
 static void test_answer(void)
 {
@@ -300,15 +308,15 @@ static void test_answer(void)
         while (n < 8 && serve_stream_next(&cursor, &in, &w, &a, &scratch, &k) > 0) {
             CHECK(!reply_chunk(&p, &w.request, 9, "m", &k, &e));
             n += one && n == 2; /* the second call is left out */
-            CHECK_MSG(n < 4 && strstr(p.line, parts[n]), "%d: %s", n, p.line);
+            CHECK_MSG(n < 4 && strstr(line_of(&p), parts[n]), "%d: %s", n, line_of(&p));
             n++;
         }
         CHECK(n == 4 && !reply_body(&p, &w.request, 9, "m", &a, &e));
-        CHECK_MSG(
-            strstr(p.line, "\"content\":\"see:\\n\",\"tool_calls\":[{\"id\":\"call_7_9_0_0\"") &&
-                strstr(p.line, "\"finish_reason\":\"tool_calls\"") &&
-                (strstr(p.line, "call_7_9_0_1") == NULL) == (one == 1),
-            "%s", p.line);
+        CHECK_MSG(strstr(line_of(&p),
+                         "\"content\":\"see:\\n\",\"tool_calls\":[{\"id\":\"call_7_9_0_0\"") &&
+                      strstr(line_of(&p), "\"finish_reason\":\"tool_calls\"") &&
+                      (strstr(line_of(&p), "call_7_9_0_1") == NULL) == (one == 1),
+                  "%s", line_of(&p));
         reply_fini(&p);
     }
     text_fini(&scratch);
