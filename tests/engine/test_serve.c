@@ -57,6 +57,7 @@ static const struct {
     bool stream;
     const char *members;
     bool chat;
+    const char *list[3]; /* the prompts of a list */
 } asked[] = {
     {ADAPTER_BASE, false, "\"prompt\":\"int main(int argc, char **argv)\",\"ignore_eos\":true,\"max_tokens\":20"},
     {0, true, "\"prompt\":\"int main(int argc, char **argv)\",\"ignore_eos\":true,\"max_tokens\":20,\"logprobs\":2"},
@@ -73,12 +74,24 @@ static const struct {
     {1, true, "\"prompt\":\"l\",\"logit_bias\":{\"97\":90,\"98\":90,\"256\":-100},\"max_tokens\":7," FORMAT("text\"}")},
     {ADAPTER_BASE, true, "\"prompt\":[" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "1],\"max_tokens\":9,\"ignore_eos\":true"},
     {1, true, "\"prompt\":[9," TEN TEN TEN TEN TEN TEN TEN TEN "2],\"max_tokens\":5,\"n\":2,\"ignore_eos\":true"},
+    {1, true, "\"prompt\":\"echo\",\"echo\":true,\"max_tokens\":3,\"logprobs\":1"},
+    {0, true, "\"prompt\":[99,195],\"echo\":true,\"max_tokens\":9,\"ignore_eos\":true,\"n\":2,\"logprobs\":0"},
+    {ADAPTER_BASE, true, "\"prompt\":\"echo alone\",\"echo\":true,\"max_tokens\":0"},
+    {0, false, "\"seed\":5,\"max_tokens\":5,\"n\":2,\"ignore_eos\":true", false, {"\"one\"", "[ 116, 119 ]"}},
+    {1, true, "\"seed\":6,\"max_tokens\":7,\"logprobs\":1,\"echo\":true", false, {"\"a\\\"[]\"", "\"bb\"", "[99]"}},
+    {ADAPTER_BASE, true, "\"seed\":7,\"max_tokens\":4", false, {"\"x\"", "\"y\"", "\"x\""}},
     {ADAPTER_BASE, false, "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":9,\"stop\":[\"a\",\"st\"]", true},
     {1, true, "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"n\":2,\"max_completion_tokens\":12,\"ignore_eos\":true", true},
 };
 /* clang-format on */
 /* Further requests are dropped. */
-enum { N_ASKED = sizeof asked / sizeof *asked, N_CHATS = 2, N_ALL = N_ASKED + 3, N_TOLD = 32 };
+enum {
+    N_ASKED = sizeof asked / sizeof *asked,
+    N_CHATS = 2,
+    N_ALL = N_ASKED + 3,
+    N_TOLD = 48,
+    N_CHOICES = 4
+};
 #define HUGE_SIZE (INT64_MAX / 4) /* for which there is no memory */
 
 /* realloc returns NULL for HUGE_SIZE, as without sanitizers. */
@@ -153,16 +166,36 @@ static int fill(struct model *m, struct err *e)
 
 /* ---- the door -------------------------------------------------------------------------------- */
 
+static int n_list(int i)
+{
+    int n = 0;
+    while (n < 3 && asked[i].list[n]) n++;
+    return n;
+}
+
+/* Writes the list of prompts of a request, if it has one, with a comma at the end. */
+static const char *list_of(int i, char out[128])
+{
+    *out = 0;
+    for (int k = 0; k < n_list(i); k++)
+        snprintf(out + strlen(out), 128 - strlen(out), "%s%s", k ? " , " : "\"prompt\": [",
+                 asked[i].list[k]);
+    if (*out) strcat(out, "],");
+    return out;
+}
+
 /* Writes the body of a request. Requests that are dropped ask for as much as the job allows. */
 static void body_of(const struct job *j, int i, char out[512])
 {
+    char list[128];
     if (i < j->n)
-        snprintf(out, 512, "{\"model\":\"any\",%s%s}", asked[i].members,
+        snprintf(out, 512, "{\"model\":\"any\",%s%s%s}", list_of(i, list), asked[i].members,
                  asked[i].stream && !j->alone
                      ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}"
                      : "");
     else
-        snprintf(out, 512, "{\"prompt\":\"dropped %d\",\"ignore_eos\":true%s}", i,
+        snprintf(out, 512, "{\"prompt\":%s,\"ignore_eos\":true%s}",
+                 i % 3 ? "\"dropped\"" : "[\"a\",\"b\",\"c\",\"d\",\"e\"]",
                  i % 2 ? ",\"stream\":true" : "");
 }
 
@@ -283,9 +316,16 @@ static const struct {
      "\"code\":\"context_length_exceeded\""},
     {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"max_tokens\":21}", 400, "\"param\":\"max_tokens\",\"code\":\"too_large\""},
     {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"stream\":1}", 400, "stream must be true or false"},
-    {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"stream\":true,\"echo\":true}", 400, "\"param\":\"echo\""},
     {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"stream_options\":{\"include_usage\":true}}", 400, "\"param\":\"stream_options\""},
-    {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"a\",\"b\"]}", 400, "\"param\":\"prompt\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"a\",2]}", 400, "a list of strings"},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"a\",[260]],\"stream\":true}", 400,
+     "\"message\":\"entry 1 of the list: prompt holds the token 260"},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"a\",\"0123456789012345678901234567890123456789012345678901234567890123\",\"b\"]}", 400,
+     "\"code\":\"context_length_exceeded\""},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"a\",\"b\"],\"prompt\":\"c\"}", 400, "prompt occurs twice"},
+    {SERVE_COMPLETIONS, -1, "{\"prompt\":[\"a\",\"b\"],", 400, "entry 0 of the list: the body cannot be read"},
+    {SERVE_COMPLETIONS, -1, "{\"n\":128,\"prompt\":[\"\\u0001\",[1],[1],[1],[1],[1],[1],[1],[1],[1],[1],[1],[1],[1],[1],[1],[1]]}", 400,
+     "\"param\":\"n\",\"code\":\"too_large\""},
     {SERVE_CHAT, -1, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 400, "\"param\":\"messages\",\"code\":\"unsupported\""},
     {SERVE_CHAT, -1, "{\"tools\":[{}],\"messages\":[]}", 400, "\"param\":\"messages\""},
     {SERVE_COMPLETIONS, -1, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json\"}}", 400, "type must be"},
@@ -564,19 +604,56 @@ static void check_json(int i, const char *answer)
 
 static void put_batch(void)
 {
-    char path[128], text[8192], *at = text;
+    char path[128], text[16384], *at = text;
     struct err e = {0};
-    for (int i = 0; i < N_ASKED; i++) {
-        const int k = asked[i].adapter;
-        at += sprintf(at,
-                      "{\"custom_id\":\"%d\",\"method\":\"POST\",\"url\":\"/v1/%scompletions\","
-                      "\"body\":{%s%s%s%s}}\n",
-                      i, asked[i].chat ? "chat/" : "", asked[i].members,
-                      k < 0 ? "" : ",\"model\":\"", k < 0 ? "" : adapters[k].name,
-                      k < 0 ? "" : "\"");
-    }
+    for (int i = 0; i < N_ASKED; i++)
+        for (int n = 0; n == 0 || n < n_list(i); n++) {
+            const int k = asked[i].adapter;
+            const bool lists = n_list(i);
+            char rest[16] = "";
+            if (n) sprintf(rest, ".%d", n);
+            at += sprintf(at,
+                          "{\"custom_id\":\"%d%s\",\"method\":\"POST\","
+                          "\"url\":\"/v1/%scompletions\",\"body\":{%s%s%s%s%s%s%s}}\n",
+                          i, rest, asked[i].chat ? "chat/" : "", lists ? "\"prompt\":" : "",
+                          lists ? asked[i].list[n] : "", lists ? "," : "", asked[i].members,
+                          k < 0 ? "" : ",\"model\":\"", k < 0 ? "" : adapters[k].name,
+                          k < 0 ? "" : "\"");
+        }
     snprintf(path, sizeof path, "%s/batch.jsonl", scratch);
     CHECK_MSG(!file_write(path, text, (size_t)(at - text), &e), "%s", e.text);
+}
+
+static int64_t number_of(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    return at ? atoll(at + strlen(name)) : 0;
+}
+
+/* Adds the answer to a prompt of a list to the wanted answer: its continuations get the next
+ * indexes, and usage the sums. */
+static void add_wanted(int i, const char *one)
+{
+    static const char prompt[] = "\"prompt_tokens\":", made[] = "\"completion_tokens\":";
+    static const char head[] = "\"choices\":[";
+    const char *was = wanted[i] ? wanted[i] : "\"choices\":[],\"usage\":{";
+    const char *end = strstr(was, "],\"usage\""), *rest = strstr(one, "],\"usage\"");
+    char *out = malloc(strlen(was) + strlen(one) + 256), *at = out;
+    int index = 0;
+    CHECK(end && rest && !strncmp(one, head, sizeof head - 1));
+    for (const char *c = was; (c = strstr(c, "{\"index\":")); c++) index++;
+    at += sprintf(at, "%.*s%s", (int)(end - was), was, index ? "," : "");
+    for (const char *c = one + sizeof head - 1; c < rest; c++)
+        if (!strncmp(c, "{\"index\":", 9))
+            at += sprintf(at, "{\"index\":%d", index++), c += 9;
+        else
+            *at++ = *c;
+    const int64_t n = number_of(was, prompt) + number_of(one, prompt),
+                  m = number_of(was, made) + number_of(one, made);
+    sprintf(at, "],\"usage\":{%s%lld,%s%lld,\"total_tokens\":%lld", prompt, (long long)n, made,
+            (long long)m, (long long)(n + m));
+    free(wanted[i]);
+    wanted[i] = out;
 }
 
 static void run_batch(const struct model_shape *x, int P)
@@ -593,8 +670,14 @@ static void run_batch(const struct model_shape *x, int P)
     for (char *at = text; (end = strtok_r(at, "\n", &rest)); at = NULL) {
         const char *id = strstr(end, "\"custom_id\":\"");
         const int i = id ? atoi(id + 13) : 0;
-        wanted[i] = answer_of(end);
-        check_json(i, wanted[i]);
+        char *one = answer_of(end);
+        check_json(i, one);
+        if (n_list(i)) {
+            add_wanted(i, one);
+            free(one);
+        } else {
+            wanted[i] = one;
+        }
     }
     free(text);
 }
@@ -619,7 +702,7 @@ static void run_alone(const struct model_shape *x, int P)
 /* Compares the joined parts of a stream with the whole answer. */
 static void compare_stream(const struct told_answer *t, const char *want, const char *name)
 {
-    static struct served is[3], whole[3];
+    static struct served is[N_CHOICES], whole[N_CHOICES];
     char *rest = NULL, *copy = strdup(t->text ? t->text : ""), *line;
     int n_done = 0, n_usage = 0;
     memset(is, 0, sizeof is);
@@ -629,11 +712,11 @@ static void compare_stream(const struct told_answer *t, const char *want, const 
         if (n_done) CHECK_MSG(false, "%s: more after the end: %s", name, line);
         n_done += !strcmp(line, "data: [DONE]");
         n_usage += strstr(line, "\"choices\":[],\"usage\":{") != NULL;
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < N_CHOICES; i++)
             if (*served_choice(line, i)) served_join(&is[i], line);
     }
     CHECK_MSG(n_done == 1 && n_usage == 1, "%s: %s", name, t->text);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N_CHOICES; i++) {
         char *one = strdup(served_choice(want, i));
         char *next = *one ? strstr(one + 1, "{\"index\":") : NULL;
         if (*one && next) *next = 0;
@@ -840,10 +923,10 @@ static void test_long(void)
     CHECK(serve_read_busy(&r) && !serve_asks_next(s, SERVE_WHOLE));
     CHECK(serve_asks_count(s, SERVE_READ) == 2);
     read_until_idle(&r, s, &out);
-    const struct serve_request *q = serve_asks_find(s, 0);
+    const struct serve_request *q = serve_asks_find(s, 0, -1);
     CHECK(q->state == SERVE_ENDED && q->status == 400 && out.n_refused == 1);
     CHECK(strstr(q->out.data, "context_length_exceeded"));
-    CHECK(serve_asks_find(s, 1)->state == SERVE_WAITS && !s->n_bytes);
+    CHECK(serve_asks_find(s, 1, -1)->state == SERVE_WAITS && !s->n_bytes);
     for (uint64_t id = 2; id < 4; id++) {
         put_prompt(s, id, 3 * RANK_PIECE_SIZE);
         serve_read_some(&r, s, &out);
@@ -854,7 +937,8 @@ static void test_long(void)
         read_until_idle(&r, s, &out);
         CHECK(!s->n_bytes && serve_asks_count(s, SERVE_READ) == 0);
     }
-    CHECK(!serve_asks_find(s, 2) && serve_asks_find(s, 3)->status == 503 && out.n_refused == 2);
+    CHECK(!serve_asks_find(s, 2, -1) && serve_asks_find(s, 3, -1)->status == 503 &&
+          out.n_refused == 2);
     r.closed = false;
     put_prompt(s, 4, 3 * RANK_PIECE_SIZE);
     serve_read_some(&r, s, &out);

@@ -57,12 +57,13 @@ static const char *text_of(struct reply *p, const struct request *r, const struc
     return p->text + n;
 }
 
-/* Writes the ids of the text that text_of returns. Used if the ids of the model are not bytes. */
-static void write_ids(struct jwrite *w, const struct request *r, const struct infer_choice *c)
+/* Writes ids of the prompt and of a continuation. Used if the ids of the model are not bytes. */
+static void write_ids(struct jwrite *w, const int32_t *prompt, int64_t n_prompt, const int32_t *id,
+                      int64_t n)
 {
     jwrite_array(w, "token_ids");
-    for (int64_t i = 0; r->echo && i < r->n_tokens; i++) jwrite_int(w, NULL, r->tokens[i]);
-    for (int64_t i = 0; i < c->n_text; i++) jwrite_int(w, NULL, c->tokens.id[i]);
+    for (int64_t i = 0; i < n_prompt; i++) jwrite_int(w, NULL, prompt[i]);
+    for (int64_t i = 0; i < n; i++) jwrite_int(w, NULL, id[i]);
     jwrite_end(w);
 }
 
@@ -215,6 +216,7 @@ struct reply_job {
     const char *prompt, *model;
     int64_t size, number;
     const struct reply_chunk *chunk;
+    const char *choices; /* the JSON of all continuations; NULL unless it was made before */
 };
 
 static int make_line(struct reply *p, const struct reply_job *j,
@@ -288,12 +290,13 @@ static void put_choices(struct reply *p, struct jwrite *w, const struct reply_jo
         size_t size;
         const char *text = text_of(p, j->r, c, &size);
         jwrite_object(w, NULL);
-        jwrite_int(w, "index", i);
+        jwrite_int(w, "index", p->first + i);
         if (j->r->is_chat)
             write_message(p, w, j, i, text, size);
         else
             jwrite_strn(w, "text", text, size);
-        if (p->ids) write_ids(w, j->r, c);
+        if (p->ids)
+            write_ids(w, j->r->tokens, j->r->echo ? j->r->n_tokens : 0, c->tokens.id, c->n_text);
         jwrite_str(w, "finish_reason",
                    reply_calls_finish(j->r, infer_finish_name(c->finish), text, (int64_t)size));
         if (!c->tokens.logprob)
@@ -335,7 +338,10 @@ static void put_answer(struct reply *p, struct jwrite *w, const struct reply_job
     jwrite_str(w, "object", chat ? "chat.completion" : "text_completion");
     if (chat || j->r->serves) jwrite_int(w, "created", p->created);
     jwrite_str(w, "model", j->model);
-    put_choices(p, w, j);
+    if (j->choices)
+        jwrite_raw(w, "choices", j->choices);
+    else
+        put_choices(p, w, j);
     write_usage(w, j->r, j->a);
 }
 
@@ -410,24 +416,51 @@ int reply_body(struct reply *p, const struct request *r, int64_t number, const c
     return make_line(p, &j, put_served, e);
 }
 
+static void put_part(struct reply *p, struct jwrite *w, const struct reply_job *j)
+{
+    jwrite_object(w, NULL);
+    put_choices(p, w, j);
+    jwrite_end(w);
+}
+
+int reply_choices(struct reply *p, const struct request *r, const struct infer_answer *a,
+                  struct err *e)
+{
+    static const char head[] = "{\"choices\":[", tail[] = "]}\n";
+    const int64_t before = sizeof head - 1, after = sizeof tail - 1;
+    struct reply_job j = {.r = r, .a = a};
+    if (reserve_text(p, r->n_tokens + longest_choice(a), e) || make_line(p, &j, put_part, e))
+        return -1;
+    p->size -= before + after;
+    memmove(p->line, p->line + before, (size_t)p->size);
+    return 0;
+}
+
+int reply_joined(struct reply *p, const struct request *r, int64_t number, const char *model,
+                 const struct infer_answer *a, const char *choices, struct err *e)
+{
+    struct reply_job j = {.r = r, .a = a, .model = model, .number = number, .choices = choices};
+    return make_line(p, &j, put_served, e);
+}
+
 /* Writes the log-probabilities of the tokens of a chunk. */
 static void write_chunk_logprobs(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
     const struct reply_chunk *k = j->chunk;
-    const struct reply_part part = {&k->tokens, k->tokens.n, 0};
+    const struct reply_part part[] = {{&k->prompt, k->prompt.n, 1}, {&k->tokens, k->tokens.n, 0}};
     const struct infer_choice view = {.tokens = k->tokens, .n_text = k->tokens.n};
-    const int64_t first = j->r->n_tokens + k->n_before;
+    const int64_t last = j->r->n_tokens + k->n_before + k->tokens.n;
     if (j->r->is_chat) {
         write_chat_logprobs(p, w, &view);
         return;
     }
     jwrite_object(w, "logprobs");
-    write_parts(p, w, &part, 1);
+    write_parts(p, w, part, 2);
     jwrite_array(w, "text_offset");
     if (k->token_end)
-        write_spelt_offsets(w, k->token_end, first, first + k->tokens.n, k->begin);
+        write_spelt_offsets(w, k->token_end, last - k->tokens.n - k->prompt.n, last, k->begin);
     else
-        write_offsets(p, w, &part, 1, k->begin);
+        write_offsets(p, w, part, 2, k->begin);
     jwrite_end(w);
     jwrite_end(w);
 }
@@ -448,14 +481,13 @@ static void write_delta(const struct reply *p, struct jwrite *w, const struct re
 static void write_chunk(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
     const struct reply_chunk *k = j->chunk;
-    const struct infer_choice view = {.tokens = k->tokens, .n_text = k->tokens.n};
     jwrite_object(w, NULL);
-    jwrite_int(w, "index", k->index);
+    jwrite_int(w, "index", p->first + k->index);
     if (j->r->is_chat)
         write_delta(p, w, j);
     else
         jwrite_strn(w, "text", k->text, k->size);
-    if (p->ids) write_ids(w, j->r, &view);
+    if (p->ids) write_ids(w, k->prompt.id, k->prompt.n, k->tokens.id, k->tokens.n);
     if (k->finish)
         jwrite_str(w, "finish_reason", k->finish);
     else

@@ -52,6 +52,8 @@ struct reply { /* {0}: empty */
     int64_t text_room;
     struct text name, own_name, others; /* owned: scratch */
     bool full;                          /* set if there was no memory for a name */
+    int64_t first; /* index that the first continuation of an answer gets; 0 but for the prompts
+                    * of a list */
 };
 void reply_fini(struct reply *p);
 
@@ -67,6 +69,15 @@ int reply_batch(struct reply *p, const struct request *r, int64_t number, const 
 int reply_body(struct reply *p, const struct request *r, int64_t number, const char *model,
                const struct infer_answer *a, struct err *e);
 
+/* Makes the continuations of the answer to a prompt of a list: JSON objects with commas between
+ * them, at p->line [p->size]. */
+int reply_choices(struct reply *p, const struct request *r, const struct infer_answer *a,
+                  struct err *e);
+/* Like reply_body, for a list of prompts. `choices` is a JSON list of what reply_choices has made.
+ * r and a have the numbers of tokens of all prompts together. */
+int reply_joined(struct reply *p, const struct request *r, int64_t number, const char *model,
+                 const struct infer_answer *a, const char *choices, struct err *e);
+
 /* A part of a continuation that is sent while the continuation is made. */
 struct reply_chunk {
     int64_t index;    /* of the continuation */
@@ -74,6 +85,8 @@ struct reply_chunk {
     const char *text; /* [size], valid UTF-8 */
     size_t size;
     struct infer_tokens tokens; /* borrowed; logprob is NULL if log-probabilities are not wanted */
+    struct infer_tokens prompt; /* borrowed: the tokens of the prompt in the first chunk with echo,
+                                 * else {0} */
     int64_t n_before;           /* number of the continuation's tokens before these */
     const int64_t *token_end;   /* as in struct infer_choice; NULL for tokens that are bytes */
     /* offset of the continuation in its text; for bytes, number of bytes before these tokens */

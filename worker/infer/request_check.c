@@ -45,9 +45,6 @@ static int check_served(struct request_body *b)
     if (b->options && !r->stream)
         return err_field(b->e, ERR_INVALID, "stream_options",
                          "stream_options without stream: say \"stream\": true");
-    if (r->stream && r->echo)
-        return err_field(b->e, ERR_UNSUPPORTED, "echo",
-                         "echo is not streamed in this version: leave out one of echo and stream");
     if (r->serves && r->n > REQUEST_SERVED_N)
         return err_field(b->e, ERR_TOO_LARGE, "n",
                          "n is %lld: a serve job gives at most %d continuations, ask in parts",

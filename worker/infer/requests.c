@@ -197,8 +197,10 @@ static int take_number(struct request_body *b, const struct request_number *m, e
 static int refuse_list(struct request_body *b)
 {
     return err_field(b->e, ERR_INVALID, "prompt",
-                     "prompt must be one string or one list of token ids: make one request "
-                     "of every prompt");
+                     b->r->serves ? "prompt must be a string, a list of token ids, a list of "
+                                    "strings, or a list of lists of token ids"
+                                  : "prompt must be one string or one list of token ids: make one "
+                                    "request of every prompt");
 }
 
 /* Reads ids up to the end of their list. `t` is the first token after the start of the list. */
@@ -568,10 +570,10 @@ void request_of_body(struct request *r, const struct job_spec *spec, const struc
     r->is_chat = c->chat;
     r->adapter = c->adapter;
     r->key.seed = -1;
-    if (c->epoch)
-        snprintf(r->id, sizeof r->id, "%lld-%llu", (long long)c->epoch, (unsigned long long)c->id);
-    else
-        snprintf(r->id, sizeof r->id, "%llu", (unsigned long long)c->id);
+    int n = 0;
+    if (c->epoch) n = snprintf(r->id, sizeof r->id, "%lld-", (long long)c->epoch);
+    n += snprintf(r->id + n, sizeof r->id - (size_t)n, "%llu", (unsigned long long)c->id);
+    if (c->part) snprintf(r->id + n, sizeof r->id - (size_t)n, "-%d", c->part);
     jread_init(&b.j, body, (size_t)size);
     if (!read_body(&b)) r->refused = none; /* clears errors that a valid body has left */
     request_body_end(&b);

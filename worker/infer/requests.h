@@ -28,7 +28,7 @@
  * and parallel_tool_calls are read if the template writes calls as calls.h has them.
  *
  * A served request may have stream, with stream_options.include_usage. Its n is at most
- * REQUEST_SERVED_N. Its model is any string,
+ * REQUEST_SERVED_N. Its prompt may be a list of prompts (serve_list.h). Its model is any string,
  * because the name has led to the job. If it has no max_tokens, it gets sampling.max_tokens or the
  * rest of data.seq_len, whichever is less.
  *
@@ -124,6 +124,7 @@ struct request_call {
     bool chat;
     int32_t adapter; /* index in model.adapters, or ADAPTER_BASE */
     int64_t epoch;   /* epoch of the attempt, because ids begin again in each; 0 for none */
+    int32_t part;    /* index of the prompt in its list, or 0. It is a part of the custom_id. */
 };
 /* Reads the body of a served request, which may contain any bytes. size is at most r->room.
  * Afterwards r->refused tells whether the request can be answered. */

@@ -260,8 +260,7 @@ static void plan_pass(struct server *s)
     uint32_t owner = 0;
     const int k = free_slot(s);
     if (k < 0 || !(q = next_request(s, &owner))) return;
-    q->state = SERVE_AT_WORK;
-    q->slot = k;
+    serve_asks_begin(q, k);
     p->begins = 1;
     p->begin = (struct serve_begin){
         .call = serve_read_call(q), .size = q->body.n, .slot = k, .owner = owner};
@@ -276,7 +275,7 @@ static void refuse_open(struct server *s)
     for (struct serve_request *q = s->asks->first; q; q = q->next) {
         if (q->state == SERVE_AT_WORK) s->asks->dropped |= (uint64_t)1 << q->slot;
         if (q->state == SERVE_ENDED || q->state == SERVE_IGNORED) continue;
-        serve_asks_refuse(q, 503, "draining", &why);
+        serve_asks_fail(s->asks, q, 503, "draining", &why);
         s->out->n_refused++;
     }
 }
@@ -363,6 +362,7 @@ static int end_slot(struct server *s, int k, struct err *e)
 {
     struct serve_slot *slot = &s->slot[k];
     struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
+    struct serve_request *const whole = serve_asks_whole(q);
     if (is_paged(s)) keep_answer(s, k);
     s->out->n_kept_tokens += slot->answer.n_kept;
     s->out->n_prompt_tokens += slot->request.n_tokens;
@@ -370,8 +370,7 @@ static int end_slot(struct server *s, int k, struct err *e)
     progress_tokens(s->progress, slot->answer.n_generated);
     pace_sum(&s->out->prefill, &slot->answer.prefill);
     const int rc = q ? serve_read_answer(&s->reader, q, &slot->request, &slot->answer, e) : 0;
-    s->out->n_requests += q && q->status == 200;
-    s->out->n_refused += q && q->status != 200;
+    serve_read_count(whole, s->out);
     forget(s, k);
     progress_at(s->progress, (double)++s->n_done);
     return rc;

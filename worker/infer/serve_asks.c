@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/openai_error.h"
+#include "worker/infer/serve_list.h"
 #include "worker/text/buffer.h"
 
 struct serve_asks *serve_asks_create(void)
@@ -33,6 +34,7 @@ static void erase(struct serve_asks *s, struct serve_request **at)
     serve_asks_free_body(s, q);
     request_fini(&q->request);
     text_fini(&q->out);
+    serve_list_free(q->list);
     free(q);
 }
 
@@ -49,9 +51,11 @@ static struct serve_request **find(struct serve_asks *s, uint64_t id)
     return at;
 }
 
-struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id)
+struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id, int part)
 {
-    return *find(s, id);
+    struct serve_request *q = s->first;
+    while (q && (q->ask.id != id || (q->whole ? q->part : -1) != part)) q = q->next;
+    return q;
 }
 
 struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state)
@@ -76,11 +80,25 @@ bool serve_asks_open(const struct serve_asks *s)
     return q != NULL;
 }
 
+static enum serve_state state_of(const struct serve_request *q)
+{
+    if (q->state != SERVE_SPLIT) return q->state;
+    return q->list->begun ? SERVE_AT_WORK : SERVE_WAITS;
+}
+
 int serve_asks_count(const struct serve_asks *s, enum serve_state state)
 {
     int n = 0;
-    for (const struct serve_request *q = s->first; q; q = q->next) n += q->state == state;
+    for (const struct serve_request *q = s->first; q; q = q->next)
+        n += !q->whole && state_of(q) == state;
     return n;
+}
+
+void serve_asks_begin(struct serve_request *q, int slot)
+{
+    q->state = SERVE_AT_WORK;
+    q->slot = slot;
+    if (q->whole) q->whole->list->begun = true;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -148,7 +166,43 @@ void serve_asks_drop(struct serve_asks *s, uint64_t id)
     if (!*at) return;
     if ((*at)->state == SERVE_AT_WORK) s->dropped |= (uint64_t)1 << (*at)->slot;
     s->n_dropped += (*at)->state != SERVE_ENDED && (*at)->state != SERVE_IGNORED;
+    if ((*at)->list) serve_asks_end_parts(s, *at);
     erase(s, at);
+}
+
+/* ---- lists of prompts ------------------------------------------------------------------------ */
+
+struct serve_request *serve_asks_add_part(struct serve_asks *s, struct serve_request *whole,
+                                          int part)
+{
+    struct serve_request *q = calloc(1, sizeof *q);
+    if (!q) return NULL;
+    *q = (struct serve_request){.ask = whole->ask,
+                                .state = SERVE_WHOLE,
+                                .turn = whole->turn,
+                                .created = whole->created,
+                                .closed = true, /* it has no answer of its own */
+                                .whole = whole,
+                                .part = part};
+    *s->last = q;
+    s->last = &q->next;
+    return q;
+}
+
+void serve_asks_begin_parts(struct serve_asks *s, const struct serve_request *whole)
+{
+    for (struct serve_request *q = s->first; q; q = q->next)
+        if (q->whole == whole && q->state == SERVE_HELD) q->state = SERVE_WAITS;
+}
+
+void serve_asks_end_parts(struct serve_asks *s, const struct serve_request *whole)
+{
+    for (struct serve_request *q = s->first; q; q = q->next) {
+        if (q->whole != whole) continue;
+        if (q->state == SERVE_AT_WORK) s->dropped |= (uint64_t)1 << q->slot;
+        q->state = SERVE_ENDED; /* the next serve_asks_send forgets it */
+        q->whole = NULL;
+    }
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -189,6 +243,14 @@ void serve_asks_refuse(struct serve_request *q, int status, const char *code, co
     /* without memory the answer is cut, and its last piece tells the end */
     (void)(stream ? text_add(&q->out, text, n + 8) : text_add(&q->out, json, n + 1));
     q->state = coming ? SERVE_IGNORED : SERVE_ENDED;
+}
+
+void serve_asks_fail(struct serve_asks *s, struct serve_request *q, int status, const char *code,
+                     const struct err *e)
+{
+    struct serve_request *const whole = serve_asks_whole(q);
+    if (whole->list) serve_asks_end_parts(s, whole);
+    serve_asks_refuse(whole, status, code, e);
 }
 
 /* Tells whether a piece of the answer waits to be sent. The last one may be empty. */

@@ -20,6 +20,8 @@ enum serve_state {
     SERVE_COMES,   /* pieces are missing */
     SERVE_WHOLE,   /* all pieces are here */
     SERVE_READ,    /* a thread reads its long body, or it waits for the end of that thread */
+    SERVE_SPLIT,   /* its prompts are requests of their own (serve_list.h) */
+    SERVE_HELD,    /* a prompt of a list that was read, while others of the list were not */
     SERVE_WAITS,   /* it was read, and waits for a slot */
     SERVE_AT_WORK, /* a slot answers it */
     SERVE_ENDED,   /* the answer is complete, but for its sending */
@@ -39,6 +41,11 @@ struct serve_request {
     struct text out;        /* owned: the part of the answer that was made */
     int64_t n_sent;         /* bytes of `out` that were sent */
     struct serve_cursor cursor;
+    bool lists;                  /* set if its body was found to have a list of prompts */
+    struct serve_list *list;     /* owned: set from SERVE_SPLIT on */
+    struct serve_request *whole; /* for a prompt of a list: the request with the list, which has its
+                                  * answer; else NULL */
+    int part;                    /* index of the prompt in the list, or 0 */
     struct serve_request *next;
 };
 
@@ -79,14 +86,18 @@ void serve_asks_drop(struct serve_asks *s, uint64_t id);
 
 /* Returns the complete request with the lowest turn that has this state, or NULL. */
 struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state);
-/* Returns the request with this id, or NULL. */
-struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id);
+/* Returns the request with this id if part is -1, else this prompt of its list. Returns NULL if there
+ * is none. */
+struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id, int part);
 /* Tells whether there is a request whose answer is not sent. */
 bool serve_asks_open(const struct serve_asks *s);
-/* Returns how many requests have this state. */
+/* Returns how many requests have this state. Prompts of lists do not count. A request that is split
+ * counts as waiting until its first prompt begins, and from then on as at work. */
 int serve_asks_count(const struct serve_asks *s, enum serve_state state);
 /* Returns the request that this slot answers, or NULL if it was dropped. */
 struct serve_request *serve_asks_at(const struct serve_asks *s, int slot);
+/* Gives a slot to a request that waits. */
+void serve_asks_begin(struct serve_request *q, int slot);
 /* Frees the body of a request that was read. */
 void serve_asks_free_body(struct serve_asks *s, struct serve_request *q);
 /* Appends bytes to the answer. If there is no memory, returns -1 and ends the request: with an
@@ -95,6 +106,23 @@ void serve_asks_free_body(struct serve_asks *s, struct serve_request *q);
 int serve_asks_put(struct serve_request *q, const char *bytes, int64_t n);
 /* Ends the answer of a request with an error in the form of the API. */
 void serve_asks_refuse(struct serve_request *q, int status, const char *code, const struct err *e);
+/* Does the same for a request of any kind. With one prompt of a list, the whole request ends. */
+void serve_asks_fail(struct serve_asks *s, struct serve_request *q, int status, const char *code,
+                     const struct err *e);
+
+/* Adds prompt number `part` of a list, which is complete but for its body. Returns NULL if there is
+ * no memory. */
+struct serve_request *serve_asks_add_part(struct serve_asks *s, struct serve_request *whole,
+                                          int part);
+/* Lets the prompts of a list wait for slots. All of them were read. */
+void serve_asks_begin_parts(struct serve_asks *s, const struct serve_request *whole);
+/* Ends the prompts of a list, because the answer of the request has ended. */
+void serve_asks_end_parts(struct serve_asks *s, const struct serve_request *whole);
+/* Returns the request whose answer gets the answer of q. q may be NULL. */
+static inline struct serve_request *serve_asks_whole(struct serve_request *q)
+{
+    return q && q->whole ? q->whole : q;
+}
 /* Sends the answers that there are, as far as there is room, and frees the requests whose answers
  * are sent. Sets *more if bytes are left. */
 int serve_asks_send(struct serve_asks *s, const struct serve_door *door, bool *more, struct err *e);

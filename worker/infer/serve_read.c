@@ -2,9 +2,11 @@
  * form of the API. */
 #include "worker/infer/serve_read.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "api/core/job.h"
+#include "worker/infer/serve_list.h"
 #include "worker/infer/serve_tokens.h"
 #include "worker/text/buffer.h"
 
@@ -35,8 +37,10 @@ void serve_read_close(struct serve_reader *s)
 
 struct request_call serve_read_call(const struct serve_request *q)
 {
-    return (struct request_call){
-        .id = q->ask.id, .chat = q->ask.endpoint == SERVE_CHAT, .adapter = q->ask.adapter_named};
+    return (struct request_call){.id = q->ask.id,
+                                 .chat = q->ask.endpoint == SERVE_CHAT,
+                                 .adapter = q->ask.adapter_named,
+                                 .part = q->part};
 }
 
 int serve_read_body(const struct infer *in, struct request *r, const struct request_call *c,
@@ -55,14 +59,15 @@ int serve_read_body(const struct infer *in, struct request *r, const struct requ
 }
 
 /* Answers with the reason of a refusal. */
-static void refuse(struct serve_request *q, const struct err *why)
+static void refuse(struct serve_asks *asks, struct serve_request *q, struct err *why)
 {
     const bool found = why->code != ERR_NOT_FOUND, fault = why->code == ERR_IO;
-    serve_asks_refuse(q,
-                      fault   ? 503
-                      : found ? 400
-                              : 404,
-                      q->request.too_long ? "context_length_exceeded" : err_name(why->code), why);
+    if (q->whole) err_prefix(why, "entry %d of the list", q->part);
+    serve_asks_fail(asks, q,
+                    fault   ? 503
+                    : found ? 400
+                            : 404,
+                    q->request.too_long ? "context_length_exceeded" : err_name(why->code), why);
 }
 
 static void refuse_full(struct serve_request *q, int queue)
@@ -73,11 +78,11 @@ static void refuse_full(struct serve_request *q, int queue)
     serve_asks_refuse(q, 429, "queue_full", &why);
 }
 
-static void refuse_closed(struct serve_request *q)
+static void refuse_closed(struct serve_asks *asks, struct serve_request *q)
 {
     struct err why = {0};
     err_set(&why, ERR_ABORTED, "the job ends: it takes no new requests, ask another job");
-    serve_asks_refuse(q, 503, "draining", &why);
+    serve_asks_fail(asks, q, 503, "draining", &why);
 }
 
 static bool is_full(const struct serve_reader *s, const struct serve_asks *asks)
@@ -96,12 +101,22 @@ static bool converts(const struct serve_request *q)
     return q->ask.endpoint == SERVE_TOKENIZE || q->ask.endpoint == SERVE_DETOKENIZE;
 }
 
-/* Reads the body of q into q->request, or answers q if it converts. Sets *why if q is refused. */
+/* Returns the member of a body that may be a list of prompts, or NULL. */
+static const char *listed_member(const struct serve_request *q)
+{
+    return q->ask.endpoint == SERVE_COMPLETIONS && !q->whole ? "prompt" : NULL;
+}
+
+/* Reads the body of q into q->request, or answers q if it converts. Of a body with a list of
+ * prompts, sets only q->lists. Sets *why if q is refused. */
 static void read_body(const struct infer *in, struct serve_request *q, struct text *scratch,
                       struct err *why)
 {
     const struct request_call call = serve_read_call(q);
+    const char *const member = listed_member(q);
     *why = (struct err){0};
+    q->lists = member && serve_list_found(q, member);
+    if (q->lists) return;
     if (converts(q))
         serve_tokens_answer(in, q, scratch, why);
     else if (!serve_read_body(in, &q->request, &call, q->body.data ? q->body.data : "", q->body.n,
@@ -109,29 +124,34 @@ static void read_body(const struct infer *in, struct serve_request *q, struct te
         *why = q->request.refused;
 }
 
-/* Lets a request that was read wait, or ends it. */
+/* Lets a request that was read wait, or splits it. */
+static int take_good(struct serve_asks *asks, struct serve_request *q, struct err *why)
+{
+    if (q->whole) return serve_list_read(q, why);
+    if (q->lists) return serve_list_split(asks, q, listed_member(q), why);
+    q->state = SERVE_WAITS;
+    return 0;
+}
+
+/* Takes a request that was read, or ends it. */
 static void take_read(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q,
-                      const struct err *why)
+                      struct err *why)
 {
     if (q->state == SERVE_ENDED) return;
-    if (why->code != ERR_NONE) {
-        refuse(q, why);
-    } else if (is_full(s, asks)) {
+    q->cursor.stream = q->request.stream;
+    if (why->code == ERR_NONE && !q->whole && is_full(s, asks))
         refuse_full(q, s->in->spec->serve.queue);
-    } else {
-        q->state = SERVE_WAITS;
-        q->cursor.stream = q->request.stream;
-    }
+    else if (why->code != ERR_NONE || take_good(asks, q, why))
+        refuse(asks, q, why);
 }
 
 /* Counts a request that was read, and frees its body if no other rank needs it. */
 static void count_read(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q,
                        struct serve_result *out)
 {
-    const bool ended = q->state == SERVE_ENDED;
-    out->n_refused += ended && q->status != 200;
-    out->n_requests += ended && q->status == 200;
-    if (ended || !s->in->model->comm) serve_asks_free_body(asks, q);
+    serve_read_count(q, out);
+    if (q->state == SERVE_ENDED || q->state == SERVE_SPLIT || !s->in->model->comm)
+        serve_asks_free_body(asks, q);
 }
 
 /* ---- long bodies ----------------------------------------------------------------------------- */
@@ -149,7 +169,8 @@ static void read_long(void *arg)
 static void begin_long(struct serve_reader *s, struct serve_request *q)
 {
     q->state = SERVE_READ;
-    s->reading = (struct serve_reading){.in = s->in, .q = {.ask = q->ask, .body = q->body}};
+    s->reading = (struct serve_reading){
+        .in = s->in, .q = {.ask = q->ask, .body = q->body, .whole = q->whole, .part = q->part}};
     q->body = (struct text){0};
     serve_thread_begin(&s->thread, read_long, &s->reading);
 }
@@ -157,11 +178,13 @@ static void begin_long(struct serve_reader *s, struct serve_request *q)
 /* Gives the read parts to their request, unless it has ended in the meantime. */
 static void end_long(struct serve_reader *s, struct serve_asks *asks, struct serve_result *out)
 {
-    struct serve_request *r = &s->reading.q, *q = serve_asks_find(asks, r->ask.id);
+    struct serve_request *r = &s->reading.q;
+    struct serve_request *q = serve_asks_find(asks, r->ask.id, r->whole ? r->part : -1);
     if (q && q->state == SERVE_READ) {
         q->body = r->body;
         q->request = r->request;
         q->out = r->out;
+        q->lists = r->lists;
         if (r->state == SERVE_ENDED) q->state = SERVE_ENDED, q->status = r->status;
         take_read(s, asks, q, &s->reading.why);
         count_read(s, asks, q, out);
@@ -183,11 +206,11 @@ bool serve_read_busy(const struct serve_reader *s)
 static void read_whole(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q)
 {
     struct err why = {0};
-    q->created = (int64_t)time(NULL);
+    if (!q->whole) q->created = (int64_t)time(NULL);
     if (!converts(q) && !known_adapter(s, q->ask.adapter_named)) {
         err_field(&why, ERR_NOT_FOUND, "model", "the job has no such adapter");
-        refuse(q, &why);
-    } else if (!converts(q) && is_full(s, asks)) {
+        refuse(asks, q, &why);
+    } else if (!converts(q) && !q->whole && is_full(s, asks)) {
         refuse_full(q, s->in->spec->serve.queue);
     } else if (q->body.n > SERVE_READ_SIZE) {
         begin_long(s, q);
@@ -202,7 +225,7 @@ static void refuse_new(struct serve_asks *asks, struct serve_result *out)
 {
     for (struct serve_request *q = asks->first; q; q = q->next) {
         if (q->state > SERVE_READ) continue;
-        refuse_closed(q);
+        refuse_closed(asks, q);
         serve_asks_free_body(asks, q);
         out->n_refused++;
     }
@@ -233,6 +256,13 @@ void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct ser
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+void serve_read_count(const struct serve_request *q, struct serve_result *out)
+{
+    if (!q || q->state != SERVE_ENDED) return;
+    out->n_requests += q->status == 200;
+    out->n_refused += q->status != 200;
+}
+
 /* Appends the line that was made last, as an event of a stream or as the whole answer. */
 static void put_line(struct serve_reader *s, struct serve_request *q)
 {
@@ -245,24 +275,59 @@ static void put_line(struct serve_reader *s, struct serve_request *q)
 int serve_read_stream(struct serve_reader *s, struct serve_request *q, const struct infer_work *w,
                       const struct infer_answer *a, struct err *e)
 {
+    struct serve_request *const whole = serve_asks_whole(q);
     struct reply_chunk k;
     int got;
     if (!q->cursor.stream) return 0;
     s->reply.created = q->created;
+    s->reply.first = q->part * w->request.n;
     while ((got = serve_stream_next(&q->cursor, s->in, w, a, &s->scratch, &k)) > 0) {
         if (reply_chunk(&s->reply, &w->request, (int64_t)q->ask.id, q->ask.model, &k, e)) return -1;
-        put_line(s, q);
+        put_line(s, whole);
     }
+    if (q->whole && whole->state == SERVE_ENDED) serve_asks_end_parts(whole->list->asks, whole);
     return got < 0 ? err_set(e, ERR_IO, "out of memory for a part of an answer") : 0;
+}
+
+/* Joins the answers to the prompts of a list. */
+static int make_list(struct serve_reader *s, struct serve_request *q, const struct request *r,
+                     const struct infer_answer *a, struct err *e)
+{
+    char *choices = serve_list_join(q->list);
+    if (!choices) return err_set(e, ERR_IO, "out of memory for an answer");
+    const int rc = reply_joined(&s->reply, r, (int64_t)q->ask.id, q->ask.model, a, choices, e);
+    free(choices);
+    return rc;
+}
+
+/* Takes the answer to a prompt of a list. Completes the answer if it was the last one. */
+static int answer_part(struct serve_reader *s, struct serve_request *q, const struct request *r,
+                       const struct infer_answer *a, struct err *e)
+{
+    struct reply *p = &s->reply;
+    const struct serve_list *const l = q->whole->list;
+    const bool stream = q->cursor.stream;
+    p->first = q->part * r->n;
+    if (!stream && reply_choices(p, r, a, e)) return -1;
+    const int got = serve_list_take(q, r, a, p->line, stream ? 0 : p->size, e);
+    if (got <= 0) return got;
+    struct request all = *r;
+    all.n_tokens = l->n_prompt_tokens;
+    return serve_read_answer(
+        s, q->whole, &all, &(struct infer_answer){.n_kept = l->n_kept, .n_generated = l->n_tokens},
+        e);
 }
 
 int serve_read_answer(struct serve_reader *s, struct serve_request *q, const struct request *r,
                       const struct infer_answer *a, struct err *e)
 {
     const int64_t id = (int64_t)q->ask.id;
+    if (q->whole) return answer_part(s, q, r, a, e);
     s->reply.created = q->created;
+    s->reply.first = 0;
     if (!q->cursor.stream) {
-        if (reply_body(&s->reply, r, id, q->ask.model, a, e)) return -1;
+        if (q->list ? make_list(s, q, r, a, e) : reply_body(&s->reply, r, id, q->ask.model, a, e))
+            return -1;
         put_line(s, q);
     } else {
         if (r->usage) {

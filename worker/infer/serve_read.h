@@ -47,7 +47,9 @@ void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct ser
 /* Appends the parts of a streamed answer that can be sent now. */
 int serve_read_stream(struct serve_reader *s, struct serve_request *q, const struct infer_work *w,
                       const struct infer_answer *a, struct err *e);
-/* Completes the answer. */
+/* Counts a request if its answer has ended. q may be NULL. */
+void serve_read_count(const struct serve_request *q, struct serve_result *out);
+/* Completes the answer, or that of a prompt of a list. */
 int serve_read_answer(struct serve_reader *s, struct serve_request *q, const struct request *r,
                       const struct infer_answer *a, struct err *e);
 

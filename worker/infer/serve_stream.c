@@ -19,6 +19,7 @@ struct source {
     const int64_t *token_end; /* ends of the prompt's tokens, and then of the continuation's */
     enum infer_finish finish;
     bool ended;
+    bool waits; /* no part can be sent now */
 };
 
 /* Returns the number of bytes at the end of the text that may become a stop string. */
@@ -42,16 +43,37 @@ static int64_t begun_character(const unsigned char *bytes, int64_t n)
     return 0;
 }
 
-/* Finds the tokens whose bytes are whole characters, from the token `first`. */
-static int64_t whole_tokens(const int32_t *id, int64_t first, int64_t n, struct text *text)
+/* Returns the number of tokens of the prompt that the next part repeats. */
+static int64_t n_echoed(const struct serve_cursor *c, const struct request *r)
 {
-    text->n = 0;
-    if (n <= first) return n;
-    if (buffer_grow((void **)&text->data, &text->room, 0, n - first + 1, 1) < 0) return -1;
+    return r->echo && !c->begun ? r->n_tokens : 0;
+}
+
+/* Writes the bytes of the echoed prompt and of the tokens [c->n_tokens, n) to the text. Returns
+ * their number, or -1 if there is no memory for them and for three times as much. */
+static int64_t put_bytes(const struct serve_cursor *c, const struct request *r, const int32_t *id,
+                         int64_t n, struct text *text)
+{
+    const int64_t echoed = n_echoed(c, r), from = c->n_tokens;
+    const int64_t room = 4 * (echoed + n - from) + 2;
+    if (buffer_grow((void **)&text->data, &text->room, 0, room, 1) < 0) return -1;
     unsigned char *const bytes = (unsigned char *)text->data;
-    int64_t rest = begun_character(bytes, (int64_t)sample_bytes(id + first, n - first, bytes));
-    while (rest) rest -= id[--n] != TOKEN_EOD;
-    return n;
+    const size_t before = sample_bytes(r->tokens, echoed, bytes);
+    return (int64_t)(before + sample_bytes(id + from, n - from, bytes + before));
+}
+
+/* Shortens the tokens of s so that their bytes, after those of an echoed prompt, are whole
+ * characters. If the prompt ends in the middle of a character that is not complete, the part waits.
+ */
+static int keep_whole(const struct serve_cursor *c, const struct request *r, struct text *text,
+                      struct source *s)
+{
+    const int64_t n = put_bytes(c, r, s->tokens.id, s->n_tokens, text);
+    if (n < 0) return -1;
+    int64_t rest = begun_character((unsigned char *)text->data, n);
+    while (rest && s->n_tokens > c->n_tokens) rest -= s->tokens.id[--s->n_tokens] != TOKEN_EOD;
+    s->waits = rest > 0;
+    return 0;
 }
 
 static void read_ended(const struct infer_choice *c, struct source *s)
@@ -90,30 +112,26 @@ static int read_begun(const struct serve_cursor *c, const struct infer *in,
     }
     s->n_tokens = w->n - held_back(&r->stop);
     if (s->n_tokens < c->n_tokens) s->n_tokens = c->n_tokens;
-    if (job_reads_bytes(in->spec))
-        s->n_tokens = whole_tokens(w->tokens, c->n_tokens, s->n_tokens, text);
-    return s->n_tokens < 0 ? -1 : 0;
+    return job_reads_bytes(in->spec) ? keep_whole(c, r, text, s) : 0;
 }
 
 /* Makes the text of the part. */
-static int make_text(const struct serve_cursor *c, const struct infer *in, const struct source *s,
-                     struct text *text, struct reply_chunk *k)
+static int make_text(const struct serve_cursor *c, const struct infer *in, const struct request *r,
+                     const struct source *s, struct text *text, struct reply_chunk *k)
 {
     if (in->tokenizer) {
-        const int64_t from = c->n_bytes > s->begin ? c->n_bytes : s->begin;
+        const int64_t from = c->n_bytes > s->begin || r->echo ? c->n_bytes : s->begin;
         k->text = s->text + from;
         k->size = (size_t)(s->size > from ? s->size - from : 0);
         return 0;
     }
-    const int64_t n = s->n_tokens - c->n_tokens;
     k->text = "";
-    if (!job_reads_bytes(in->spec) || !n) return 0;
+    if (!job_reads_bytes(in->spec)) return 0;
     /* the bytes, and then their UTF-8 */
-    if (buffer_grow((void **)&text->data, &text->room, 0, 4 * n + 2, 1) < 0) return -1;
-    unsigned char *const bytes = (unsigned char *)text->data;
-    const size_t n_bytes = sample_bytes(s->tokens.id + c->n_tokens, n, bytes);
+    const int64_t n_bytes = put_bytes(c, r, s->tokens.id, s->n_tokens, text);
+    if (n_bytes < 0) return -1;
     k->text = text->data + n_bytes;
-    k->size = sample_utf8(bytes, n_bytes, text->data + n_bytes);
+    k->size = sample_utf8((unsigned char *)text->data, (size_t)n_bytes, text->data + n_bytes);
     return 0;
 }
 
@@ -129,14 +147,34 @@ static void cut_tokens(const struct serve_cursor *c, const struct source *s, str
     k->tokens.top = s->tokens.top + from * s->tokens.n_top;
 }
 
-static void move(struct serve_cursor *c, const struct infer *in, const struct source *s)
+/* Makes the part of the chunk that repeats the prompt. Its log-probabilities are known when the
+ * first token is chosen. */
+static void echo_prompt(const struct serve_cursor *c, const struct infer_work *w,
+                        const struct infer_answer *a, struct reply_chunk *k)
 {
-    c->begun = true;
+    const struct request *r = &w->request;
+    if (!n_echoed(c, r)) return;
+    k->prompt = a->prompt;
+    k->prompt.n = r->n_tokens;
+    k->prompt.id = r->tokens;
+}
+
+static int64_t count_bytes(const int32_t *id, int64_t from, int64_t to)
+{
+    int64_t n = 0;
+    for (int64_t i = from; i < to; i++) n += id[i] != TOKEN_EOD;
+    return n;
+}
+
+static void move(struct serve_cursor *c, const struct infer *in, const struct request *r,
+                 const struct source *s)
+{
     if (in->tokenizer)
         c->n_bytes = s->size > s->begin ? s->size : s->begin;
     else
-        for (int64_t i = c->n_tokens; i < s->n_tokens; i++)
-            c->n_bytes += s->tokens.id[i] != TOKEN_EOD;
+        c->n_bytes += count_bytes(r->tokens, 0, n_echoed(c, r)) +
+                      count_bytes(s->tokens.id, c->n_tokens, s->n_tokens);
+    c->begun = true;
     c->n_tokens = s->n_tokens;
     if (!s->ended) return;
     c->choice++;
@@ -195,15 +233,19 @@ int serve_stream_next(struct serve_cursor *c, const struct infer *in, const stru
                                 .begins = !c->begun,
                                 .n_before = c->n_tokens,
                                 .token_end = s.token_end,
-                                .begin = in->tokenizer ? s.begin : c->n_bytes};
+                                .begin = !in->tokenizer ? c->n_bytes
+                                         : r->echo      ? 0
+                                                        : s.begin};
+    if (s.waits) return 0;
     if (r->calls)
         cut_calls(c, r, &s, out);
-    else if (make_text(c, in, &s, text, out))
+    else if (make_text(c, in, r, &s, text, out))
         return -1;
     cut_tokens(c, &s, out);
+    echo_prompt(c, w, a, out);
     const bool names = s.tokens.logprob || !job_reads_bytes(in->spec);
-    if (!s.ended && !out->call && !out->size && !(names && out->tokens.n)) return 0;
+    if (!s.ended && !out->call && !out->size && !(names && out->tokens.n + out->prompt.n)) return 0;
     if (s.ended) out->finish = reply_calls_name(infer_finish_name(s.finish), c->n_calls);
-    move(c, in, &s);
+    move(c, in, r, &s);
     return 1;
 }

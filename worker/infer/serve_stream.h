@@ -11,7 +11,8 @@ struct serve_cursor {
     int64_t choice; /* index of the continuation */
     int64_t n_tokens;
     int64_t n_bytes; /* with a tokenizer, offset in the text of prompt and continuation; 0 before
-                      * the first part. Without one, number of the bytes of these tokens */
+                      * the first part. Without one, number of the bytes of these tokens and of an
+                      * echoed prompt */
     bool begun;      /* set if a part of the continuation was sent */
     bool after_call; /* set if the last part was a call */
     int64_t n_calls; /* number of calls that were sent */
