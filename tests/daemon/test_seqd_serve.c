@@ -28,7 +28,7 @@ static struct {
 
 static void on_told(const char *node, const struct msg *m)
 {
-    if (m->type == MSG_ASSIGN) told.epoch = m->epoch;
+    if (m->type == MSG_ASSIGN && m->epoch != told.epoch) told.seq = 0, told.epoch = m->epoch;
     told.n_drops += m->type == MSG_DROP;
     told.n_saves += m->type == MSG_SAVE;
     if (m->type == MSG_SAVE) snprintf(told.why, sizeof told.why, "%s", m->reason);
@@ -440,9 +440,9 @@ static void check_histogram(const char *name, int64_t count)
 }
 
 /* Reports counts of rank 0, and waits until they are stored. */
-static void report_counts(int64_t seq, const struct rank_serving *s)
+static void report_counts(const struct rank_serving *s)
 {
-    report(seq, RANK_SERVING, s, sizeof *s);
+    report(RANK_SERVING, s, sizeof *s);
     UNTIL(!control_job(w.control, 1)->attempt->has_progress);
 }
 
@@ -461,12 +461,12 @@ static void test_counts(void)
     fd = ask_begin("{\"model\":\"mine\"}");
     answer(503, NULL, 0, false, false);
     CHECK(answer_of(fd) == 503);
-    report_of(1, 3, RANK_SERVING, &s, sizeof s); /* rank 0 alone may report it */
+    report_of(1, RANK_SERVING, &s, sizeof s); /* rank 0 alone may report it */
     s.tokens = -1;
-    report_counts(3, &s);
+    report_counts(&s);
     CHECK(has_sample("\nseqd_serve_queued{job=\"1\"} 0\n"));
     s.tokens = 30;
-    report_counts(4, &s);
+    report_counts(&s);
     CHECK(has_sample("\nseqd_serve_queued{job=\"1\"} 3\n") &&
           has_sample("\nseqd_serve_requests_total{job=\"1\",outcome=\"answered\"} 7\n") &&
           has_sample("\nseqd_serve_requests_total{job=\"1\",outcome=\"lost\"} 1\n") &&
@@ -490,19 +490,19 @@ static void test_attempts(void)
     const char result[] = "{\"requests\":2,\"n_tokens\":5,\"ledger\":\"equal\"}";
     struct rank_exit x = {.rank = 0, .signal = SIGKILL};
     begin_serving();
-    report_counts(3, &s);
-    report(4, RANK_EXIT, &x, sizeof x);
+    report_counts(&s);
+    report(RANK_EXIT, &x, sizeof x);
     x = (struct rank_exit){.rank = RANK_GANG, .exit_status = GANG_FAILED};
     const int64_t epoch = told.epoch;
-    report_of(RANK_GANG, 5, RANK_EXIT, &x, sizeof x);
+    report_of(RANK_GANG, RANK_EXIT, &x, sizeof x);
     UNTIL(told.epoch > epoch);
-    report(1, RANK_BLOB, "blob", 4);
-    report(2, RANK_READY, NULL, 0);
+    report(RANK_BLOB, "blob", 4);
+    report(RANK_READY, NULL, 0);
     UNTIL(job_is(JOB_RUNNING));
     CHECK(has_sample("\nseqd_serve_tokens_total{job=\"1\"} 30\n"));
-    report(3, RANK_RESULT, result, strlen(result));
+    report(RANK_RESULT, result, strlen(result));
     x.exit_status = GANG_DONE;
-    report_of(RANK_GANG, 4, RANK_EXIT, &x, sizeof x);
+    report_of(RANK_GANG, RANK_EXIT, &x, sizeof x);
     UNTIL(!control_job(w.control, 1));
     CHECK_MSG(get("/v1/jobs/1") == 200 &&
                   strstr(reply, "\"result\":{\"requests\":9,\"n_tokens\":35,\"ledger\":\"equal\"}"),
