@@ -1,75 +1,14 @@
-/* embed.c: sums hidden states in double over the rows of each rank, adds the sums of the ranks,
- * and writes a vector for each document. */
+/* embed.c: computes documents in passes, and writes the vector of each (pooler.h). */
 #include "worker/infer/embed.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/data/npy_head.h"
-#include "worker/family/family.h"
+#include "worker/infer/pooler.h"
 #include "worker/model/finite.h"
-#include "worker/model/host_copy.h"
-#include "worker/plan/volume.h"
-
-/* ---- pooling --------------------------------------------------------------------------------- */
-
-#define PIECE 32 /* rows of hidden states that are downloaded together */
-
-/* Adds rows [row0, row0 + n) of the states to sum, in ascending order of rows. */
-static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_t n, float *buf,
-                     double *sum)
-{
-    const int64_t C = m->shape.width;
-    for (int64_t r = 0; r < n; r += PIECE) {
-        const int64_t k = r + PIECE < n ? PIECE : n - r;
-        const struct tensor x = tensor_sub(states, row0 + r, k, 0, C);
-        assert(x.ld == C);
-        host_copy_out(m->be, x.dtype, x.data, buf, k * C);
-        for (int64_t i = 0; i < k; i++)
-            for (int64_t c = 0; c < C; c++) sum[c] += (double)buf[i * C + c];
-    }
-}
-
-/* Adds the states of those positions [from, n) of the sequence that are on this rank. */
-static void add_own(struct model *m, struct tensor states, int64_t from, int64_t n, float *buf,
-                    double *sum)
-{
-    const struct shard *sh = &m->sp.shard;
-    for (int s = 0; s < sh->n_segs; s++) {
-        const int64_t pos = sh->pos[s];
-        const int64_t lo = from > pos ? from - pos : 0, end = n - pos;
-        const int64_t hi = end < sh->seg_len ? end : sh->seg_len;
-        if (lo < hi) add_rows(m, states, s * sh->seg_len + lo, hi - lo, buf, sum);
-    }
-}
-
-/* Returns how many elements of a vector one small sum over ranks can add up, beginning with
- * element c. */
-static int sum_length(int64_t C, int64_t c)
-{
-    return (int)(c + VOLUME_SMALL_N < C ? VOLUME_SMALL_N : C - c);
-}
-
-static int sum_ranks(struct model *m, double *x, struct err *e)
-{
-    const int64_t C = m->shape.width;
-    for (int64_t c = 0; m->comm && c < C; c += VOLUME_SMALL_N)
-        if (comm_sum_f64(m->comm, PURPOSE_CONTROL, x + c, sum_length(C, c), m->bounce, e))
-            return -1;
-    return 0;
-}
-
-static void normalize(double *x, int64_t n)
-{
-    double most = 0, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
-    if (most == 0) return;
-    for (int64_t i = 0; i < n; i++) sum += x[i] / most * (x[i] / most);
-    for (int64_t i = 0; i < n; i++) x[i] /= most * sqrt(sum);
-}
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
@@ -88,9 +27,8 @@ struct embedder {
     const struct data *d;
     bool writer;  /* true on rank 0, which writes the files */
     int32_t *ids; /* owned, [S + 1]: tokens of the pass, and the end id of its last document */
-    double *sum;  /* owned, [C] */
-    float *row;   /* owned, [C] */
-    float *buf;   /* owned, [PIECE, C] */
+    struct pooler pooler;
+    float *row; /* owned, [C] */
     struct pass pass;
     struct artifact vectors, list;
 };
@@ -246,50 +184,28 @@ static int write_id(struct embedder *s, int64_t document, int64_t n, int64_t off
     return artifact_write(&s->list, line, (size_t)size + 1, e);
 }
 
-/* Writes the vector s->sum, which belongs to document k of the pass. */
+/* Writes the vector of the pooler, which belongs to document k of the pass. */
 static int write_document(struct embedder *s, int k, struct err *e)
 {
     const struct pass *p = &s->pass;
     const int64_t C = s->in->model->shape.width, begin = k ? p->ends[k - 1] : 0;
     if (!s->writer) return 0;
-    for (int64_t c = 0; c < C; c++) s->row[c] = (float)s->sum[c];
+    for (int64_t c = 0; c < C; c++) s->row[c] = (float)s->pooler.vector[c];
     if (artifact_write(&s->vectors, s->row, (size_t)C * sizeof *s->row, e)) return -1;
     return write_id(s, p->first + k, p->ends[k] - begin, p->offset[k], e);
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-/* Pools positions [begin, end) of the states into s->sum. The bits of the result are the same
- * on every rank. Returns 1 if an element is not finite. Collective. */
-static int pool(struct embedder *s, struct tensor states, int64_t begin, int64_t end, struct err *e)
-{
-    struct model *m = s->in->model;
-    const struct job_spec *spec = s->in->spec;
-    const int64_t C = m->shape.width;
-    const bool mean = spec->embed.pooling == POOLING_MEAN;
-    const bool cls = spec->embed.pooling == POOLING_CLS;
-    memset(s->sum, 0, (size_t)C * sizeof *s->sum);
-    add_own(m, states, mean || cls ? begin : end - 1, cls ? begin + 1 : end, s->buf, s->sum);
-    if (sum_ranks(m, s->sum, e)) return -1;
-    for (int64_t c = 0; c < C; c++) {
-        if (mean) s->sum[c] /= (double)(end - begin);
-        if (!isfinite(s->sum[c])) return 1;
-    }
-    if (spec->embed.normalize) normalize(s->sum, C);
-    return 0;
-}
-
 /* Compares the ledger with the expected counts of one forward pass and of the sums of n
  * vectors. */
 static int compare_ledger(struct embedder *s, int n, struct embed *out, struct err *e)
 {
     const struct model *m = s->in->model;
-    const int P = m->plan->sp;
     struct comm_count want[PURPOSE_N];
     if (!m->comm) return 0;
     if (infer_expect(s->in, 1, want, e)) return -1;
-    for (int64_t c = 0; c < out->width; c += VOLUME_SMALL_N)
-        volume_add(&want[PURPOSE_CONTROL], volume_sum_small(P, sum_length(out->width, c)), n);
+    pooler_expect(m, n, &want[PURPOSE_CONTROL]);
     out->ledger_equal = infer_moved(s->in, want) && out->ledger_equal;
     return 0;
 }
@@ -311,7 +227,7 @@ static int pass_run(struct embedder *s, int k, int n, int *done, struct embed *o
     const struct tensor states = model_states(s->in->model);
     pace_until_now(&out->pace, ends[n - 1], begin_us);
     for (; *done < n; begin = ends[(*done)++]) {
-        const int rc = pool(s, states, begin, ends[*done], e);
+        const int rc = pooler_run(&s->pooler, states, begin, ends[*done], e);
         if (rc) return rc;
         if (write_document(s, k + *done, e)) return -1;
     }
@@ -353,13 +269,11 @@ static int embedder_open(struct embedder *s, const struct embed *out, struct err
     const struct model *m = s->in->model;
     char head[NPY_HEAD];
     s->ids = malloc((size_t)(m->plan->S + 1) * sizeof *s->ids);
-    s->sum = malloc((size_t)out->width * sizeof *s->sum);
     s->row = malloc((size_t)out->width * sizeof *s->row);
-    s->buf = malloc((size_t)(PIECE * out->width) * sizeof *s->buf);
-    if (!s->ids || !s->sum || !s->row || !s->buf)
+    if (!s->ids || !s->row)
         return err_set(e, ERR_IO, "out of memory for a document of %lld tokens",
                        (long long)m->plan->S);
-    if (check_lengths(s, e)) return -1;
+    if (pooler_open(&s->pooler, s->in, e) || check_lengths(s, e)) return -1;
     if (!s->writer) return 0;
     npy_head(head, "<f4", out->n_documents, out->width);
     return artifact_open(&s->vectors, s->in->job_dir, "embeddings.npy", e) ||
@@ -374,9 +288,8 @@ static void embedder_close(struct embedder *s)
     artifact_drop(&s->vectors);
     artifact_drop(&s->list);
     free(s->ids);
-    free(s->sum);
     free(s->row);
-    free(s->buf);
+    pooler_close(&s->pooler);
 }
 
 static int finish(struct embedder *s, struct embed *out, struct err *e)
