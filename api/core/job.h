@@ -307,6 +307,8 @@ struct job_spec {
         int64_t prefill_tokens; /* largest piece of a prompt that a pass computes */
         int32_t share_prefixes; /* whether users share kept prefixes */
         int32_t cache_states;   /* states that are kept for prefixes */
+        int32_t task;           /* enum serve_task_id */
+        int32_t shared;         /* whether all users may send requests */
     } serve;
 
     struct {
@@ -421,11 +423,17 @@ int job_check_merge(struct job_spec *s, struct err *e);
  * bytes. Also returns true if the model's tokenizer is not known or is that of bytes, unless the
  * model's vocabulary is known to be too small for bytes (job_lacks_bytes). */
 bool job_reads_bytes(const struct job_spec *s);
+/* Tells whether the job computes vectors of texts: an embed job of its input, a serve job for
+ * requests. A serve job has serve.task "auto" until its model is known. */
+static inline bool job_embeds(const struct job_spec *s)
+{
+    return s->kind == JOB_EMBED || (s->kind == JOB_SERVE && s->serve.task == SERVE_TASK_EMBED);
+}
 /* Tells whether the job generates text or samples: a generate job from its input, a serve job for
  * requests. */
 static inline bool job_generates(const struct job_spec *s)
 {
-    return s->kind == JOB_GENERATE || s->kind == JOB_SERVE;
+    return s->kind == JOB_GENERATE || (s->kind == JOB_SERVE && !job_embeds(s));
 }
 /* Tells whether each request to the job has its own number of tokens, n and log-probabilities. */
 static inline bool job_has_bodies(const struct job_spec *s)

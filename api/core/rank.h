@@ -270,6 +270,7 @@ enum serve_endpoint {
     SERVE_CHAT, /* chat/completions */
     SERVE_TOKENIZE,
     SERVE_DETOKENIZE,
+    SERVE_EMBEDDINGS,
     SERVE_MODELS, /* answered by seqd alone */
     SERVE_ENDPOINT_N
 };

@@ -20,6 +20,7 @@
 #define GENERATE   K(JOB_GENERATE)
 #define SERVE      K(JOB_SERVE)
 #define ANSWERS    (GENERATE | SERVE)
+#define VECTORS    (EMBED | SERVE)
 #define ALL        (K(JOB_KIND_N) - 1)
 #define RUNS       (ALL & ~K(JOB_MERGE)) /* the kinds that run a model */
 #define SAMPLES    (RUNS & ~SERVE)       /* kinds of a diffusion model */
@@ -77,6 +78,7 @@ static const char *const schedule_words[] = {"cosine", "linear", "constant", "ws
 static const char *const decay_words[] = {"linear", "1-sqrt", "cosine", "exponential", NULL};
 static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
 static const char *const transport_words[] = {"auto", "shm", "tcp", "nccl", NULL};
+static const char *const serve_task_words[] = {"auto", "text", "embed", NULL};
 static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
 /* Rows of fields that WIRE_ABI_BEFORE and tests/previous.fields lack. Each ends with the first ABI
@@ -249,10 +251,10 @@ const struct field spec_fields[] = {
     INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of this many tokens."),
     INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Tokens from the start of one window to the start of the next; each scores its new tokens; default: seq_len."),
     BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
-    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, cls: of the first, or mean over the document; not said: as 1_Pooling of model.path has it, else last."),
-    BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1; not said: as modules.json of model.path has it, else true."),
-    TEXT("embed.prompt_name", embed.prompt_name, "", EMBED, "The prompt of config_sentence_transformers.json in model.path that stands before every text; not said: its default_prompt_name.", 7),
-    BOOL("embed.prompts", embed.prompts, 1, EMBED, "Put that prompt before every text; false: none.", 7),
+    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, VECTORS, "last: the hidden state of the last token, cls: of the first, or mean over the document; not said: as 1_Pooling of model.path has it, else last."),
+    BOOL("embed.normalize", embed.normalize, 1, VECTORS, "Embeddings of length 1; not said: as modules.json of model.path has it, else true."),
+    TEXT("embed.prompt_name", embed.prompt_name, "", VECTORS, "The prompt of config_sentence_transformers.json in model.path that stands before every text; not said: its default_prompt_name.", 7),
+    BOOL("embed.prompts", embed.prompts, 1, VECTORS, "Put that prompt before every text; false: none.", 7),
     TEXT("output.path", output.path, "", ALL, "Publish results there too, a training's hf/, or adapter/ (with checkpoint.merge both), a merge's hf/, and other jobs' artifacts: a directory that is not there yet, beneath a --writable-root of the node.", 7),
     TEXT("resources.device", resources.device, "cpu", ALL, "What every rank computes on: cpu, its threads; cuda, a GPU of its own."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),
@@ -275,6 +277,8 @@ const struct field spec_fields[] = {
     INT("serve.prefill_tokens", serve.prefill_tokens, CACHE_PAGE, JOB_MAX_SEQ, 512, SERVE, "A prompt is computed in pieces of at most this many tokens, a multiple of 64. Between two pieces, each other request at work gets a token.", 7),
     BOOL("serve.share_prefixes", serve.share_prefixes, 0, SERVE, "Let the requests of one user begin from the kept prefix of another user; false: of the same user alone.", 7),
     INT32("serve.cache_states", serve.cache_states, 0, 4096, 16, SERVE, "States of linear layers that are kept at the ends of pages of prompts, so that later prompts may begin there; each takes as much memory as the states of one request. A model without such layers keeps none.", 7),
+    ENUM("serve.task", serve.task, serve_task_words, SERVE_TASK_AUTO, SERVE, "text: continuations and chats; embed: vectors, as embed says. auto: embed with a model that reads both ways, with one whose model.path has 1_Pooling, and where embed.pooling is mean or cls; else text.", 7),
+    BOOL("serve.shared", serve.shared, 0, SERVE, "Let every user with a token send requests, to the model OWNER/NAME; false: the owner alone.", 7),
     {NULL}
 };
 

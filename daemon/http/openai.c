@@ -241,6 +241,11 @@ void route_openai_chat(struct routes *R, struct http_req *r, const struct route_
     ask(R, r, a, SERVE_CHAT);
 }
 
+void route_openai_embeddings(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    ask(R, r, a, SERVE_EMBEDDINGS);
+}
+
 void route_openai_tokenize(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     ask(R, r, a, SERVE_TOKENIZE);

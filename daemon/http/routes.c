@@ -71,6 +71,7 @@ const struct route route_table[] = {
     {"GET", "/openai/v1/models/{name}", "", ROLE_USER, ROUTE_READS, route_openai_model},
     {"POST", "/openai/v1/completions", "", ROLE_USER, ROUTE_READS, route_openai_completions},
     {"POST", "/openai/v1/chat/completions", "", ROLE_USER, ROUTE_READS, route_openai_chat},
+    {"POST", "/openai/v1/embeddings", "", ROLE_USER, ROUTE_READS, route_openai_embeddings},
     {"POST", "/openai/v1/tokenize", "", ROLE_USER, ROUTE_READS, route_openai_tokenize},
     {"POST", "/openai/v1/detokenize", "", ROLE_USER, ROUTE_READS, route_openai_detokenize},
     {"GET", "/metrics", "", ROLE_USER, ROUTE_READS, route_prometheus},

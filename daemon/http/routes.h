@@ -93,7 +93,7 @@ route_call route_step_data;                                               /* ori
 route_call route_checkpoint, route_checkpoint_file, route_checkpoint_tar; /* checkpoint.c */
 
 route_call route_openai_models, route_openai_model, route_openai_completions, route_openai_chat,
-    route_openai_tokenize, route_openai_detokenize; /* openai.c */
+    route_openai_embeddings, route_openai_tokenize, route_openai_detokenize; /* openai.c */
 
 route_call route_uploads, route_upload_new, route_upload, route_upload_write, route_upload_commit,
     route_upload_remove; /* upload.c */

@@ -528,7 +528,7 @@ static void bound_tokens(struct spec_reader *r)
 static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
-    if (s->kind != JOB_EMBED) s->embed.unsaid = 0;
+    if (s->kind != JOB_EMBED && s->kind != JOB_SERVE) s->embed.unsaid = 0;
     if (take_config(r)) return -1;
     if (r->form == JSON_STORED) return 0;
     if (check_name(r) || check_paths(r)) return -1;

@@ -112,7 +112,7 @@ int job_gpu_given(const struct job *j, const char *node, const char *uuid)
 bool job_needs_data(const struct job *j)
 {
     const int32_t kind = j->spec->kind;
-    return !job_generates(j->spec) && kind != JOB_MERGE && !*j->prepared_id;
+    return !job_generates(j->spec) && kind != JOB_MERGE && kind != JOB_SERVE && !*j->prepared_id;
 }
 
 int32_t job_slots(const struct job *j, const char *node)

@@ -408,7 +408,7 @@ static void break_serve(struct job_spec *s, int i)
         break;
     case 5: s->serve.max_requests = JOB_MAX_BATCH + 1; break;
     case 6: s->serve.queue = -1; break;
-    case 7: s->model.shape.family = FAMILY_BERT; break;
+    case 7: s->model.shape.family = FAMILY_BERT, s->serve.task = SERVE_TASK_TEXT; break;
     case 8: s->model.shape.family = FAMILY_LATTE; break;
     case 9: s->serve.cache_tokens = 513; break;
     case 10: s->serve.cache_tokens = 448; break;
@@ -416,6 +416,10 @@ static void break_serve(struct job_spec *s, int i)
     case 12: s->serve.prefill_tokens = 100; break;
     case 13: s->serve.prefill_tokens = 0; break;
     case 14: s->serve.cache_tokens = (int64_t)1 << 50; break;
+    case 15: s->embed.normalize = 0; break;
+    case 16: s->embed.pooling = POOLING_MEAN; break;
+    case 17: s->serve.task = SERVE_TASK_EMBED, s->sampling.top_k = 4; break;
+    case 18: s->serve.task = SERVE_TASK_TEXT, s->embed.pooling = POOLING_MEAN; break;
     default: break;
     }
 }
@@ -436,7 +440,11 @@ static void test_serve_rules(void)
                                          "serve.cache_tokens",
                                          "serve.prefill_tokens",
                                          "serve.prefill_tokens",
-                                         "serve.cache_tokens"};
+                                         "serve.cache_tokens",
+                                         "embed.normalize",
+                                         "serve.max_requests",
+                                         "sampling.top_k",
+                                         "embed.pooling"};
     struct job_spec s;
     struct err e;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {

@@ -879,14 +879,15 @@ static void test_memory(void)
     free_told(&j);
 }
 
-/* Puts a request with a prompt of n letters, in one piece or several. */
-static void put_prompt(struct serve_asks *s, uint64_t id, size_t n)
+/* Puts a request whose prompt is n letters between `before` and `after`, in one piece or several. */
+static void put_between(struct serve_asks *s, uint64_t id, const char *before, size_t n,
+                        const char *after)
 {
     static char text[4 * RANK_PIECE_SIZE + 64];
-    const int head = snprintf(text, sizeof text, "{\"max_tokens\":1,\"prompt\":\"");
+    const int head = snprintf(text, sizeof text, "{\"max_tokens\":1,\"prompt\":%s", before);
     memset(text + head, 'a', n);
-    const size_t size = (size_t)head + n + 2;
-    memcpy(text + size - 2, "\"}", 2);
+    const size_t size = (size_t)head + n + strlen(after) + 1;
+    snprintf(text + head + n, sizeof text - (size_t)head - n, "%s}", after);
     for (size_t at = 0, part; at < size; at += part) {
         part = size - at < RANK_PIECE_SIZE ? size - at : RANK_PIECE_SIZE;
         const struct rank_ask a = {.id = id,
@@ -898,10 +899,39 @@ static void put_prompt(struct serve_asks *s, uint64_t id, size_t n)
     }
 }
 
+static void put_prompt(struct serve_asks *s, uint64_t id, size_t n)
+{
+    put_between(s, id, "\"", n, "\"");
+}
+
 static void read_until_idle(struct serve_reader *r, struct serve_asks *s, struct serve_result *out)
 {
     do serve_read_some(r, s, out);
     while (serve_read_busy(r));
+}
+
+/* Checks lists with a long body: the thread finds the list, and reads its long prompt. */
+static void check_long_lists(struct serve_reader *r, struct serve_asks *s, struct serve_result *out)
+{
+    const int64_t n_refused = out->n_refused;
+    put_between(s, 10, "[\"b\",\"", 3 * RANK_PIECE_SIZE, "\",\"c\"]");
+    serve_read_some(r, s, out);
+    CHECK(serve_read_busy(r));
+    read_until_idle(r, s, out);
+    const struct serve_request *q = serve_asks_find(s, 10, -1);
+    CHECK(q->status == 400 && strstr(q->out.data, "entry 1 of the list"));
+    CHECK(out->n_refused == n_refused + 1 && !s->n_bytes);
+    put_between(s, 11, "[\"b\",\"", 3 * RANK_PIECE_SIZE, "\"]");
+    while (!serve_asks_find(s, 11, 1) || serve_asks_find(s, 11, 1)->state != SERVE_READ)
+        serve_read_some(r, s, out);
+    CHECK(serve_asks_find(s, 11, -1)->state == SERVE_SPLIT &&
+          serve_asks_find(s, 11, 0)->state == SERVE_HELD);
+    serve_asks_drop(s, 11); /* the thread reads its second prompt */
+    read_until_idle(r, s, out);
+    CHECK(!s->n_bytes && out->n_refused == n_refused + 1 && !serve_asks_find(s, 11, 1));
+    put_between(s, 12, "[\"", 3 * RANK_PIECE_SIZE, "\",\"d\"]");
+    read_until_idle(r, s, out);
+    CHECK(serve_asks_find(s, 12, -1)->status == 400 && !s->n_bytes);
 }
 
 /* Checks long bodies, which a thread reads. No other body is read before its end. A request may be
@@ -940,6 +970,7 @@ static void test_long(void)
     CHECK(!serve_asks_find(s, 2, -1) && serve_asks_find(s, 3, -1)->status == 503 &&
           out.n_refused == 2);
     r.closed = false;
+    check_long_lists(&r, s, &out);
     put_prompt(s, 4, 3 * RANK_PIECE_SIZE);
     serve_read_some(&r, s, &out);
     CHECK(serve_read_busy(&r));

@@ -55,6 +55,8 @@ struct infer {
      * with the results, or -1 if there is no such file. If the call returns -1, the job ends
      * at this point. `leave` may be NULL. */
     int (*leave)(void *arg, int journal, struct err *e);
+    /* a serve job of vectors: the prompt before each text; NULL if there is none */
+    const char *embed_prompt;
 };
 
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };

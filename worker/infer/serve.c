@@ -7,6 +7,7 @@
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/infer/pages.h"
+#include "worker/infer/serve_embed.h"
 #include "worker/infer/serve_meter.h"
 #include "worker/infer/serve_owners.h"
 #include "worker/infer/serve_read.h"
@@ -21,7 +22,7 @@ struct serve_pass {
     uint64_t pages;   /* sum of rank 0's pages, after the drops */
     struct serve_begin {
         struct request_call call;
-        int64_t size; /* bytes of the body */
+        int64_t size; /* bytes of the body, or of the ids of a text that becomes a vector */
         int32_t slot;
         uint32_t owner; /* of its prefix */
     } begin;
@@ -44,6 +45,8 @@ struct server {
     struct serve_asks *asks;       /* of the door */
     struct serve_reader reader;
     struct serve_owners owners;
+    bool embeds; /* the job answers with vectors */
+    struct serve_embed embed;
     int n;
     struct infer_work work[JOB_MAX_BATCH];
     struct serve_slot slot[JOB_MAX_BATCH];
@@ -157,11 +160,41 @@ static void begin_pages(struct server *s, int k, uint32_t owner)
     if (pages_used(&s->pages) > s->out->n_pages_used) s->out->n_pages_used = pages_used(&s->pages);
 }
 
+/* Computes a vector and answers with it, in one pass. The request needs no slot after it. */
+static int embed(struct server *s, const struct serve_begin *b, struct err *e)
+{
+    struct serve_request *q = s->door ? serve_asks_at(s->asks, b->slot) : NULL;
+    struct request r = {.n_tokens = b->size / (int64_t)sizeof *r.tokens};
+    struct comm_count *want = s->work[0].want;
+    int rc = -1;
+    if (q) r = q->request, q->request = (struct request){0};
+    if (!q && !(r.tokens = malloc((size_t)b->size)))
+        return err_set(e, ERR_IO, "out of memory for %lld tokens", (long long)r.n_tokens);
+    const int64_t begin_us = clock_us();
+    if (share(s, r.tokens, b->size, e)) goto out;
+    s->out->ledger_equal &= infer_settle(s->in, s->work, s->n, &s->steps);
+    infer_at(s->in, ++s->n_begun);
+    serve_meter_begin(&s->meter, b->slot, r.n_tokens, 0);
+    if (serve_embed_run(&s->embed, r.tokens, r.n_tokens, want, e)) goto out;
+    pace_until_now(&s->out->prefill, r.n_tokens, begin_us);
+    s->out->n_prompt_tokens += r.n_tokens;
+    progress_at(s->progress, (double)++s->n_done);
+    q = s->door ? serve_asks_at(s->asks, b->slot) : NULL; /* it may be dropped meanwhile */
+    struct serve_request *const whole = serve_asks_whole(q);
+    rc = q ? serve_embed_answer(&s->embed, q, &r, e) : 0;
+    serve_read_count(whole, s->out);
+    if (s->door) s->asks->dropped = 0;
+out:
+    request_fini(&r);
+    return rc;
+}
+
 /* Begins the request of a pass. infer_check_stop must not come before take_request: on rank 0 it
  * takes messages, and a drop would free the request that the pass has named. */
 static int begin(struct server *s, const struct serve_begin *b, struct err *e)
 {
     const int k = b->slot;
+    if (s->embeds) return embed(s, b, e);
     assert(!s->work[k].out);
     if (take_request(s, b, e)) return -1;
     s->out->ledger_equal &= infer_settle(s->in, s->work, s->n, &s->steps);
@@ -264,6 +297,7 @@ static void plan_pass(struct server *s)
     p->begins = 1;
     p->begin = (struct serve_begin){
         .call = serve_read_call(q), .size = q->body.n, .slot = k, .owner = owner};
+    if (s->embeds) p->begin.size = q->request.n_tokens * (int64_t)sizeof *q->request.tokens;
 }
 
 /* Ends the requests that are open when the time to drain is over. */
@@ -448,7 +482,11 @@ int serve_run(const struct infer *in, const struct serve_door *door, struct serv
     s->n = in->model->plan->batch;
     s->out = out;
     serve_read_open(&s->reader, in, s->n);
-    if (open_pages(s, e) || infer_work_init(s->work, s->in, door != NULL, e)) goto out;
+    s->embeds = job_embeds(in->spec);
+    if (open_pages(s, e)) goto out;
+    if (s->embeds ? serve_embed_open(&s->embed, s->in, e)
+                  : infer_work_init(s->work, s->in, door != NULL, e))
+        goto out;
     in->model->progress = NULL;
     progress_begin(s->progress, PROGRESS_REQUESTS, 0, 0);
     if (door) serve_meter_open(&s->meter, s->used_us = now_us(s));
@@ -462,6 +500,7 @@ out:
     pages_fini(&s->pages);
     serve_owners_fini(&s->owners);
     infer_work_fini(s->work, s->n);
+    serve_embed_close(&s->embed);
     serve_read_fini(&s->reader);
     free(s);
     return rc;

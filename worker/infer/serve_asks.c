@@ -202,6 +202,7 @@ void serve_asks_end_parts(struct serve_asks *s, const struct serve_request *whol
         if (q->state == SERVE_AT_WORK) s->dropped |= (uint64_t)1 << q->slot;
         q->state = SERVE_ENDED; /* the next serve_asks_send forgets it */
         q->whole = NULL;
+        serve_asks_free_body(s, q);
     }
 }
 

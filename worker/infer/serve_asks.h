@@ -36,6 +36,7 @@ struct serve_request {
     int64_t turn;           /* the order in which requests became complete */
     int slot;               /* of a request at work */
     int64_t created;        /* seconds since 1970, for the answer */
+    bool base64;            /* vectors are sent as base64 */
     int status;             /* HTTP status of the answer; 0 if there is no answer yet */
     bool begun, closed;     /* set when the first and the last piece of the answer were sent */
     struct text out;        /* owned: the part of the answer that was made */

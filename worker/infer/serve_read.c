@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "api/core/job.h"
+#include "worker/infer/serve_embed.h"
 #include "worker/infer/serve_list.h"
 #include "worker/infer/serve_tokens.h"
 #include "worker/text/buffer.h"
@@ -104,24 +105,29 @@ static bool converts(const struct serve_request *q)
 /* Returns the member of a body that may be a list of prompts, or NULL. */
 static const char *listed_member(const struct serve_request *q)
 {
-    return q->ask.endpoint == SERVE_COMPLETIONS && !q->whole ? "prompt" : NULL;
+    if (q->whole) return NULL;
+    if (q->ask.endpoint == SERVE_EMBEDDINGS) return "input";
+    return q->ask.endpoint == SERVE_COMPLETIONS ? "prompt" : NULL;
 }
 
-/* Reads the body of q into q->request, or answers q if it converts. Of a body with a list of
- * prompts, sets only q->lists. Sets *why if q is refused. */
+/* Reads the body of q into q->request, or answers q if it converts. If the body has
+ * a list of prompts, only sets q->lists. Sets *why if q is refused. */
 static void read_body(const struct infer *in, struct serve_request *q, struct text *scratch,
                       struct err *why)
 {
     const struct request_call call = serve_read_call(q);
-    const char *const member = listed_member(q);
+    const char *const member = listed_member(q), *const body = q->body.data ? q->body.data : "";
+    int rc = 0;
     *why = (struct err){0};
     q->lists = member && serve_list_found(q, member);
     if (q->lists) return;
     if (converts(q))
         serve_tokens_answer(in, q, scratch, why);
-    else if (!serve_read_body(in, &q->request, &call, q->body.data ? q->body.data : "", q->body.n,
-                              why))
-        *why = q->request.refused;
+    else if (q->ask.endpoint == SERVE_EMBEDDINGS)
+        rc = serve_embed_read(in, q, why);
+    else
+        rc = serve_read_body(in, &q->request, &call, body, q->body.n, why);
+    if (!rc && why->code == ERR_NONE) *why = q->request.refused;
 }
 
 /* Lets a request that was read wait, or splits it. */
@@ -185,6 +191,7 @@ static void end_long(struct serve_reader *s, struct serve_asks *asks, struct ser
         q->request = r->request;
         q->out = r->out;
         q->lists = r->lists;
+        q->base64 = r->base64;
         if (r->state == SERVE_ENDED) q->state = SERVE_ENDED, q->status = r->status;
         take_read(s, asks, q, &s->reading.why);
         count_read(s, asks, q, out);
@@ -202,13 +209,35 @@ bool serve_read_busy(const struct serve_reader *s)
 
 /* ---- requests, the rest ---------------------------------------------------------------------- */
 
+static void refuse_task(const struct job_spec *s, struct err *why)
+{
+    if (job_embeds(s))
+        err_field(why, ERR_UNSUPPORTED, "model",
+                  "the model's job answers with vectors: ask /openai/v1/embeddings, or a job with "
+                  "serve.task \"text\"");
+    else
+        err_field(why, ERR_UNSUPPORTED, "model",
+                  "the model's job answers with text: ask for vectors from a job with serve.task "
+                  "\"embed\"");
+}
+
+/* Checks the rules that concern no member of the body but the model. */
+static int check_model(const struct serve_reader *s, const struct serve_request *q, struct err *why)
+{
+    if (converts(q)) return 0;
+    if (job_embeds(s->in->spec) != (q->ask.endpoint == SERVE_EMBEDDINGS))
+        refuse_task(s->in->spec, why);
+    else if (!known_adapter(s, q->ask.adapter_named))
+        err_field(why, ERR_NOT_FOUND, "model", "the job has no such adapter");
+    return why->code == ERR_NONE ? 0 : -1;
+}
+
 /* Reads a request, or gives it to the thread. */
 static void read_whole(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q)
 {
     struct err why = {0};
     if (!q->whole) q->created = (int64_t)time(NULL);
-    if (!converts(q) && !known_adapter(s, q->ask.adapter_named)) {
-        err_field(&why, ERR_NOT_FOUND, "model", "the job has no such adapter");
+    if (check_model(s, q, &why)) {
         refuse(asks, q, &why);
     } else if (!converts(q) && !q->whole && is_full(s, asks)) {
         refuse_full(q, s->in->spec->serve.queue);

@@ -67,7 +67,7 @@ static int check_text(struct job_spec *s, struct err *e)
         leave_room(s);
         return 0;
     }
-    if (job_generates(s)) return check_prompt_text(s, e);
+    if (job_generates(s) || s->kind == JOB_SERVE) return check_prompt_text(s, e);
     if (s->kind == JOB_SCORE || s->kind == JOB_EMBED)
         return check_source_text(s, &s->input.source, "input", e);
     for (int i = 0; i < s->data.n_train; i++) {
@@ -173,7 +173,7 @@ static int check_positions(struct job_spec *s, struct err *e)
                      "max_position_embeddings%s: make it at most that%s",
                      field, (long long)longest, (long long)family_positions(m),
                      m->first_pos ? " less pad_token_id + 1" : "",
-                     s->kind == JOB_EMBED || job_generates(s)
+                     job_embeds(s) || job_generates(s)
                          ? ""
                          : ", or say data.reset_positions true for documents that fit in it");
 }
@@ -256,7 +256,7 @@ static int check_head(struct job_spec *s, struct err *e)
     const struct model_shape *m = &s->model.shape;
     struct model_shape less = *m;
     struct param first;
-    s->model.shape.no_head = s->kind == JOB_EMBED || (s->kind == JOB_MERGE && m->headless);
+    s->model.shape.no_head = job_embeds(s) || (s->kind == JOB_MERGE && m->headless);
     if (!m->headless || m->no_head || spec_random_weights(s)) return 0;
     less.no_head = true;
     param_get(m, param_tensors(&less), &first);
@@ -331,8 +331,8 @@ static int check_model(struct job_spec *s, struct err *e)
     if (!m->vocab && f->task != MODEL_DIFFUSION)
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "model.config.vocab_size is 0: this family has a vocabulary");
-    if (s->kind == JOB_EMBED && check_published(s, e)) return -1;
-    if (s->kind == JOB_EMBED && s->embed.pooling == POOLING_CLS && f->task != MODEL_MASKED_LM)
+    if (job_embeds(s) && check_published(s, e)) return -1;
+    if (job_embeds(s) && s->embed.pooling == POOLING_CLS && f->task != MODEL_MASKED_LM)
         return err_field(
             e, ERR_UNSUPPORTED, "embed.pooling",
             "embed.pooling \"cls\": the first token has seen itself alone, use last or "
@@ -357,7 +357,7 @@ int family_check(struct job_spec *s, struct err *e)
     s->model.shape.freeze.n_kinds = s->model.shape.adapter.rank = s->model.shape.adapters.n = 0;
     if (job_check(s, e) || rules_rope(s, e)) return -1;
     if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);
-    if (rules_in_time(s, e)) return -1;
+    if (rules_serve(s, e) || rules_in_time(s, e)) return -1;
     if (job_generates(s) && rules_generate(s, e)) return -1;
     if (rules_known(s) && check_model(s, e)) return -1;
     if (rules_parallel(s, e) || rules_states(s, e) || rules_offload(s, e)) return -1;

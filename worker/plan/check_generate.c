@@ -163,7 +163,7 @@ static bool of_flow(const char *path)
            !strcmp(path, "sampling.eta");
 }
 
-static bool is_default(const struct job_spec *s, const struct field *f)
+bool rules_default(const struct job_spec *s, const struct field *f)
 {
     const char *at = (const char *)s + f->offset;
     switch (f->type) {
@@ -178,7 +178,7 @@ static bool is_default(const struct job_spec *s, const struct field *f)
 static int check_heeded(const struct job_spec *s, bool flow, struct err *e)
 {
     for (const struct field *f = spec_fields; f->path; f++) {
-        if (strncmp(f->path, "sampling.", 9) || of_flow(f->path) == flow || is_default(s, f) ||
+        if (strncmp(f->path, "sampling.", 9) || of_flow(f->path) == flow || rules_default(s, f) ||
             !strcmp(f->path, "sampling.seed"))
             continue;
         return err_field(e, ERR_INVALID, f->path,

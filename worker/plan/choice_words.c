@@ -147,7 +147,7 @@ static void warn_rope(const struct model_shape *m, struct choice *c)
 static void warn_length(const struct job_spec *s, struct choice *c)
 {
     const struct model_shape *m = &s->model.shape;
-    const bool packed = !job_generates(s) && s->kind != JOB_EMBED && s->data.reset_positions;
+    const bool packed = !job_generates(s) && !job_embeds(s) && s->data.reset_positions;
     const bool any = spec_new_model(s) && m->max_pos == CHOICE_ANY_POSITIONS;
     const double meant = rope_positions(m, s->model.rope.type != 0);
     char field[RULES_FIELD_SIZE];

@@ -48,7 +48,7 @@ static int64_t per_rank(int64_t n_pages, int P)
 
 void paged_choose(const struct job_spec *s, struct plan *p)
 {
-    if (s->kind != JOB_SERVE || p->tp > 1 || !paged_fits(&s->model.shape)) return;
+    if (s->kind != JOB_SERVE || job_embeds(s) || p->tp > 1 || !paged_fits(&s->model.shape)) return;
     const int64_t n = s->data.seq_len, most = s->serve.prefill_tokens;
     const int64_t n_pages = pages_of(n < most ? n : most);
     p->paged = true;

@@ -150,7 +150,8 @@ static int batch_limit(const struct job_spec *s)
 /* Returns the kind of job whose work this job does. */
 static enum job_kind plan_kind(const struct job_spec *s)
 {
-    return s->kind == JOB_SERVE ? JOB_GENERATE : (enum job_kind)s->kind;
+    if (s->kind != JOB_SERVE) return (enum job_kind)s->kind;
+    return job_embeds(s) ? JOB_EMBED : JOB_GENERATE;
 }
 
 int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)

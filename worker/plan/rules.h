@@ -70,6 +70,11 @@ int64_t rules_longest(const struct job_spec *s, char field[RULES_FIELD_SIZE]);
  * positions of each document begin with 0. In this case no document may be longer than the table
  * (order_options.longest). */
 bool rules_positions(const struct job_spec *s, int64_t n);
+/* Sets serve.task if the model is known and the job leaves it to the model, and refuses fields that
+ * then have no effect (check_serve.c). */
+int rules_serve(struct job_spec *s, struct err *e);
+/* Tells whether the field has its default. */
+bool rules_default(const struct job_spec *s, const struct field *f);
 /* Checks the rules of a generate job. For a diffusion model, checks the rules of samples. */
 int rules_generate(struct job_spec *s, struct err *e);
 /* Returns how many prompts or requests a job that generates wants to be answered together, or 0 if

@@ -5,8 +5,10 @@
 #include "api/core/clock.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
+#include "worker/hf/embedding.h"
 #include "worker/infer/serve.h"
 #include "worker/rank/model_tokenizer.h"
+#include "worker/rank/roots.h"
 #include "worker/rank/task_infer.h"
 #include "worker/rank/text_ends.h"
 
@@ -130,6 +132,19 @@ static int send_counts(struct run *r, const struct serve_result *t, const struct
     return link_send_result(r->link, json, e);
 }
 
+/* Reads on rank 0 the prompt that stands before each text that becomes a vector. */
+static int read_prompt(struct run *r, char **out, struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    const struct job_spec *s = r->spec;
+    const char *path = spec_text(s, s->model.path);
+    if (!run_first(r) || !job_embeds(s) || !s->embed.prompts || !*path) return 0;
+    return roots_model(path, r->roots, r->n_roots, dir, e) ||
+                   hf_embedding_prompt(dir, spec_text(s, s->embed.prompt_name), out, e)
+               ? -1
+               : 0;
+}
+
 int task_serve(struct run *r, struct err *e)
 {
     struct token_ends ends = {0};
@@ -138,6 +153,7 @@ int task_serve(struct run *r, struct err *e)
     struct serve_result out = {0};
     struct serve_door door = {0};
     struct model *m = NULL;
+    char *prompt = NULL;
     int rc = -1;
     if (run_first(r) && (open_door(r, &door, e) || model_tokenizer_open(r, &own, e))) goto out;
     m = task_open_model(r, e);
@@ -148,7 +164,10 @@ int task_serve(struct run *r, struct err *e)
     in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
     in.vocabulary = &vocabulary;
     in.epoch = r->args->epoch;
-    if (text_ends_open(r, m, &ends, &in, e) || say_ready(r, &in, e)) goto out;
+    if (read_prompt(r, &prompt, e)) goto out;
+    in.embed_prompt = prompt;
+    if (!job_embeds(r->spec) && text_ends_open(r, m, &ends, &in, e)) goto out;
+    if (say_ready(r, &in, e)) goto out;
     if (serve_run(&in, run_first(r) ? &door : NULL, &out, e)) goto out;
     rc = run_first(r) ? send_counts(r, &out, m, e) : 0;
     /* after SAVE the exit status tells seqd that the open requests have ended */
@@ -157,6 +176,7 @@ out:
     if (run_first(r)) close_door(r, &door);
     vocabulary_fini(&vocabulary);
     model_tokenizer_fini(&own);
+    free(prompt);
     free(m);
     return rc;
 }
