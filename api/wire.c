@@ -300,7 +300,8 @@ static const struct wire_field ask[] = {
     NUMBER(Ask, named, named, -1, SPEC_ADAPTERS - 1), TEXT(Ask, model, model), TEXT(Ask, user, user), FLAG(Ask, more, more), DATA(Ask, data, WIRE_CHUNK), END};
 static const struct wire_field answer[] = {
     ATTEMPT(Answer), NUMBER(Answer, request, request, 1, INT64_MAX), NUMBER(Answer, status, status, 0, 599),
-    FLAG(Answer, stream, stream), FLAG(Answer, more, more), DATA(Answer, data, WIRE_CHUNK), END};
+    FLAG(Answer, stream, stream), FLAG(Answer, more, more), DATA(Answer, data, WIRE_CHUNK),
+    NUMBER(Answer, tokens, total, 0, INT32_MAX), END};
 static const struct wire_field credit[] = {
     ATTEMPT(Credit), NUMBER(Credit, request, request, 1, INT64_MAX), NUMBER(Credit, total, total, 1, WIRE_WINDOW), END};
 static const struct wire_field drop[] = {ATTEMPT(Drop), NUMBER(Drop, request, request, 1, INT64_MAX), END};

@@ -243,6 +243,7 @@ static int create(struct seqd *d, struct err *e)
     d->routes.auth = d->auth;
     d->routes.state_dir = o->state_dir;
     d->routes.follows = follows_create(d->loop);
+    openai_open(&d->routes, d->loop);
     d->routes.trail = trail_create(d->loop, d->store);
     d->routes.planner = planner_create(d->loop);
     if (open_uploads(d, e)) return -1;

@@ -82,6 +82,11 @@ static const struct option_entry rows[] = {
      "Jobs of a user with ranks on nodes, more wait; 0: any number."},
     {"user-submits", OPTION_NUMBER, OPTION_RELOADS, "N", "6000", 0, 1000000, AT(user.submits), NULL,
      "Jobs and plans that a user may send in a minute; 0: any number."},
+    {"serve-requests-min", OPTION_NUMBER, OPTION_RELOADS, "N", "0", 0, 1000000, AT(user.asks), NULL,
+     "Requests beneath /openai/v1 that a user may send in a minute; more are 429; 0: any number."},
+    {"serve-tokens-min", OPTION_NUMBER, OPTION_RELOADS, "N", "0", 0, 1000000000000, AT(user.tokens), NULL,
+     "Tokens of prompts and answers that a user may take in a minute from jobs that serve; the request "
+     "that passes N is answered, and further ones are 429; 0: any number."},
     {"user-disk-max", OPTION_TEXT, OPTION_RELOADS, "SIZE", "0", 0, 0, AT(user_disk_max), NULL,
      "Bytes that a user's jobs may take of disks, as 500G, with checkpoints and logs, as counted at "
      "most a minute ago: then new ones are refused until some are removed; 0: any number."},

@@ -299,7 +299,7 @@ struct rank_answer {
     int32_t status; /* HTTP status in the first piece, 0 in the others */
     uint32_t flags; /* RANK_ANSWER_LAST, RANK_ANSWER_STREAM */
     int32_t size;   /* at most RANK_PIECE_SIZE */
-    int32_t pad;
+    int32_t tokens; /* in the last piece: tokens of the prompts and of the answers, for limits */
 };
 
 /* The final record. The last spool record of an attempt on a node is RANK_EXIT with rank RANK_GANG

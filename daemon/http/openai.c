@@ -7,6 +7,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/openai_error.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/openai_model.h"
 #include "daemon/http/reply.h"
 #include "daemon/loop/serving.h"
@@ -15,6 +16,7 @@
  * fewer on average. */
 #define OPENAI_BODY_BYTES  (4LL << 20)
 #define OPENAI_TOKEN_BYTES 64
+#define OPENAI_GUARD_MS    500 /* time until the tokens of open requests are looked at again */
 
 _Static_assert(WIRE_WINDOW <= HTTP_STREAM_SIZE, "a stream has room for all that may be on its way");
 
@@ -24,6 +26,7 @@ struct openai_request {
     struct http_req *r;      /* used until the answer begins */
     struct http_out *stream; /* used from then on; NULL again when the client has gone */
     struct served *served;   /* NULL when the job's part is over */
+    struct principal who;    /* who has sent it */
     bool events;             /* the answer is text/event-stream */
     size_t written, credited;
 };
@@ -37,6 +40,8 @@ static void destroy(struct openai_request *q)
 
 void openai_drop(struct routes *R)
 {
+    loop_timer_destroy(R->openai_guard);
+    R->openai_guard = NULL;
     while (R->openai) destroy(R->openai);
 }
 
@@ -115,7 +120,10 @@ static void fail(struct openai_request *q, const char *text)
 static void on_piece(void *arg, const struct msg *m, bool first)
 {
     struct openai_request *q = arg;
-    if (!m->more) q->served = NULL;
+    if (!m->more) {
+        q->served = NULL;
+        users_served(control_users(q->R->control), q->who.user, m->total);
+    }
     if (!first) {
         write_piece(q, m);
     } else if (m->status < 200 || m->status > 599) {
@@ -130,10 +138,10 @@ static const char lost_text[] =
     "the job lost this request, because a process or a node of it ended or stands still: ask again";
 
 /* Ends an answer that has begun. A client that reads events gets the error as an event. */
-static void cut(struct openai_request *q)
+static void cut(struct openai_request *q, int status, const char *text, const char *code)
 {
     char error[512], out[600];
-    openai_error_write(503, lost_text, NULL, "unavailable", error, sizeof error);
+    openai_error_write(status, text, NULL, code, error, sizeof error);
     const int n = snprintf(out, sizeof out, "data: %s\n\n", error);
     const bool told = q->events && !http_stream_write(q->stream, out, (size_t)n);
     http_stream_end(q->stream, told);
@@ -144,9 +152,42 @@ static void on_lost(void *arg)
     struct openai_request *q = arg;
     q->served = NULL;
     if (q->stream)
-        cut(q);
+        cut(q, 503, lost_text, "unavailable");
     else
         fail(q, lost_text);
+}
+
+/* Ends a request whose token is no longer valid. */
+static void revoke(struct openai_request *q)
+{
+    static const char text[] = "the token of this request was revoked or has expired: ask with "
+                               "another";
+    struct err e;
+    give_up(q);
+    if (q->stream) {
+        cut(q, 401, text, "unauthorized");
+        return;
+    }
+    err_set(&e, ERR_UNAUTHORIZED, "%s", text);
+    reply_openai(q->r, 401, &e, "unauthorized");
+    destroy(q);
+}
+
+/* Requests were checked only when they began, and an answer may take long. */
+static void on_guard(void *arg)
+{
+    struct routes *R = arg;
+    for (struct openai_request *q = R->openai, *next; q; q = next) {
+        next = q->next;
+        if (q->served && !auth_valid(R->auth, q->who.token)) revoke(q);
+    }
+    loop_timer_set(R->openai_guard, OPENAI_GUARD_MS);
+}
+
+void openai_open(struct routes *R, struct loop *l)
+{
+    R->openai_guard = loop_timer_create(l, on_guard, R);
+    loop_timer_set(R->openai_guard, OPENAI_GUARD_MS);
 }
 
 static void on_sent(void *arg)
@@ -190,14 +231,46 @@ static int check_size(const struct job *j, size_t size, struct err *e)
                      size, (long long)j->id, (long long)j->spec->data.seq_len, most);
 }
 
-static void start(struct routes *R, struct http_req *r, const struct openai_model *m,
-                  const struct msg *ask)
+static void put_number(struct http_req *r, const char *name, int64_t n)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)n);
+    http_set_header(r, name, text);
+}
+
+/* Counts the request of a user. Headers have the rest of the user's minute. */
+static int check_limits(struct routes *R, struct http_req *r, const struct principal *who,
+                        struct err *e)
+{
+    struct users *t = control_users(R->control);
+    struct users_left left;
+    char body[6 * sizeof e->text + 256];
+    const int rc = users_serve(t, who, control_now_ms(R->control), &left, e);
+    if (left.asks >= 0) {
+        put_number(r, "x-ratelimit-limit-requests", t->limits.asks);
+        put_number(r, "x-ratelimit-remaining-requests", left.asks);
+    }
+    if (left.tokens >= 0) {
+        put_number(r, "x-ratelimit-limit-tokens", t->limits.tokens);
+        put_number(r, "x-ratelimit-remaining-tokens", left.tokens);
+    }
+    if (!rc) return 0;
+    put_number(r, "Retry-After", left.wait_s);
+    const int64_t n = openai_error_write(429, e->text, NULL, "rate_limit_exceeded", body,
+                                         sizeof body);
+    http_reply(r, 429, "application/json", body, n > 0 ? (size_t)n : 0);
+    return -1;
+}
+
+static void start(struct routes *R, struct http_req *r, const struct principal *who,
+                  const struct openai_model *m, const struct msg *ask)
 {
     static const struct served_calls calls = {on_piece, on_lost};
     struct served_body body = {.sent = on_sent};
     struct openai_request *q = calloc(1, sizeof *q);
     if (!q) abort();
-    *q = (struct openai_request){.next = R->openai, .link = &R->openai, .R = R, .r = r};
+    *q = (struct openai_request){
+        .next = R->openai, .link = &R->openai, .R = R, .r = r, .who = *who};
     if (q->next) q->next->link = &q->next;
     R->openai = q;
     body.bytes = http_body(r, &body.size);
@@ -226,9 +299,10 @@ static void ask(struct routes *R, struct http_req *r, const struct route_match *
         reply_openai(r, 413, &e, "too_large");
         return;
     }
+    if (check_limits(R, r, &a->who, &e)) return;
     ask.named = m.adapter;
     snprintf(ask.user, sizeof ask.user, "%s", a->who.user);
-    start(R, r, &m, &ask);
+    start(R, r, &a->who, &m, &ask);
 }
 
 void route_openai_completions(struct routes *R, struct http_req *r, const struct route_match *a)
@@ -278,7 +352,7 @@ void route_openai_model(struct routes *R, struct http_req *r, const struct route
         return;
     }
     jwrite_init(&w, out, sizeof out);
-    openai_model_write(&w, &m);
+    openai_model_write(&w, &m, a->who.user);
     if (jwrite_finish(&w) < 0) abort();
     reply_json(r, 200, out);
 }

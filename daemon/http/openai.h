@@ -5,6 +5,8 @@
 
 #include "daemon/http/routes.h"
 
+/* Ends from now on the requests whose tokens are revoked or expire. Call openai_drop at the end. */
+void openai_open(struct routes *R, struct loop *l);
 /* Frees the open requests. Call it only when neither the HTTP server nor control can call back any
  * more. */
 void openai_drop(struct routes *R);

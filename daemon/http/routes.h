@@ -54,6 +54,7 @@ struct routes {
     const char *state_dir;         /* canonical path, or NULL if it is not known, as in tests */
     struct transfer *transfers;    /* transfer.c: the newest first */
     struct openai_request *openai; /* openai.c: the newest first */
+    struct loop_timer *openai_guard;
     struct trail *trail;
 };
 

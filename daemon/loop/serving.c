@@ -155,6 +155,13 @@ static int n_open(const struct servings *s)
     return n;
 }
 
+int serving_count(const struct servings *s, int64_t job)
+{
+    int n = 0;
+    for (const struct served *r = s->first; r; r = r->next) n += r->job == job;
+    return n;
+}
+
 int serving_ready(const struct servings *s, const struct job *j, struct err *e)
 {
     const long long id = (long long)j->id;

@@ -43,6 +43,8 @@ void servings_destroy(struct servings *s); /* calls no callback; s may be NULL *
 /* Tells whether the job can take a request now. If not, *e has the reason: ERR_PEER if it can
  * later, ERR_TOO_LARGE if too many requests are open. */
 int serving_ready(const struct servings *s, const struct job *j, struct err *e);
+/* Returns how many requests to the job are open. */
+int serving_count(const struct servings *s, int64_t job);
 /* Sends a request to job j, which serving_ready has accepted. ask has endpoint, named and model.
  * The callbacks are called later, never inside this call. */
 struct served *serving_open(struct servings *s, const struct job *j, const struct msg *ask,

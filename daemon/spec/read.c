@@ -492,6 +492,12 @@ static int read_kind(struct spec_reader *r, const json_t *root)
 static int check_name(const struct spec_reader *r)
 {
     const char *name = spec_text(r->s, r->s->name);
+    const char mark = name[strcspn(name, ":/")];
+    if (mark && r->s->kind == JOB_SERVE)
+        return err_field(r->e, ERR_INVALID, "name",
+                         "name \"%.40s\": requests name an adapter after a colon and an owner "
+                         "before a slash, so a serve job's name has no %c: leave it out",
+                         name, mark);
     if (!*name || name[strspn(name, "0123456789")]) return 0;
     return err_field(r->e, ERR_INVALID, "name",
                      "name \"%.40s\": digits alone are the id of a job, so nothing would find it "

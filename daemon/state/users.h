@@ -17,6 +17,8 @@ struct users_limits { /* limits of one user, where 0 means no limit */
     int64_t running;
     int64_t submits; /* largest number of jobs and plans that a user may send within a minute */
     int64_t disk;    /* bytes that the user's live and ended jobs took at the last tally */
+    int64_t asks;    /* requests to jobs that serve, within a minute */
+    int64_t tokens;  /* tokens of the prompts and answers of such requests, within a minute */
 };
 
 /* Bytes of a user's jobs (tally.h). */
@@ -32,7 +34,9 @@ struct user {
     int32_t n_placed; /* number of jobs that had ranks on nodes at the last scheduling pass */
     int64_t window_ms;
     int64_t n_submits; /* jobs and plans sent since window_ms */
-    bool limited;      /* the user has sent a request with the role ROLE_USER since seqd started */
+    int64_t asks_ms;
+    int64_t n_asks, n_tokens; /* requests to jobs that serve, and their tokens, since asks_ms */
+    bool limited; /* the user has sent a request with the role ROLE_USER since seqd started */
     struct user_disk disk;
     struct user_disk tally; /* sums of the tally that is under way */
 };
@@ -58,6 +62,17 @@ int users_ask_more(struct users *t, const struct principal *who, int n, int64_t 
 /* Refuses n more live jobs if the user would then have too many live jobs, or if the user's jobs
  * already take all the disk space that is allowed. Fails with ERR_TOO_LARGE. */
 int users_refuse(struct users *t, const struct principal *who, int n, struct err *e);
+/* The rest of a user's minute: requests and tokens that are left, -1 without a limit, and the
+ * seconds until the next minute. */
+struct users_left {
+    int64_t asks, tokens, wait_s;
+};
+/* Counts a request to a job that serves. Fails with ERR_TOO_LARGE if the user has sent as many
+ * requests within a minute as a user may, or has used as many tokens. */
+int users_serve(struct users *t, const struct principal *who, int64_t now_ms,
+                struct users_left *left, struct err *e);
+/* Counts the tokens of a request that was answered. */
+void users_served(struct users *t, const char *name, int64_t n_tokens);
 int64_t users_disk(const struct user *u); /* bytes of all its jobs */
 bool users_over_disk(const struct users *t, const struct user *u);
 void users_each(struct users *t, void (*call)(void *arg, struct user *u), void *arg);

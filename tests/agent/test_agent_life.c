@@ -652,6 +652,31 @@ static void test_serve(void)
     teardown();
 }
 
+/* Checks the bound of the bytes that wait for all clients together: an answer that does not fit is
+ * lost, the others continue, and a dropped one makes room. */
+static void test_serve_full(void)
+{
+    static char body[300000];
+    setup();
+    setenv("SEQD_ANSWERS_SIZE", "600000", 1);
+    const int pid = agent_start("0");
+    unsetenv("SEQD_ANSWERS_SIZE");
+    running(7, 2, "serve", 1);
+    memset(body, 'x', sizeof body);
+    for (int id = 51; id < 53; id++) {
+        request(7, 2, id, body, sizeof body);
+        UNTIL(d.reply_size == WIRE_WINDOW);
+    }
+    request(7, 2, 53, body, sizeof body);
+    CHECK(request_end(7, 53) == 503 && d.reply_size < sizeof body);
+    tell(&(struct msg){.type = MSG_DROP, .job = 7, .epoch = 2, .request = 51});
+    request(7, 2, 54, body, sizeof body);
+    UNTIL(d.reply_size == WIRE_WINDOW && d.part.request == 54);
+    CHECK(request_text(55, "drops") == 200);
+    terminate(pid);
+    teardown();
+}
+
 /* Checks that a job that serves ends by SAVE with its result. Its end is told when a slow client
  * has the whole answer, or at STOP. */
 static void test_serve_drain(void)
@@ -2044,6 +2069,7 @@ int main(int argc, char **argv)
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);
     RUN(test_serve);
+    RUN(test_serve_full);
     RUN(test_serve_drain);
     RUN(test_leaving);
     RUN(test_sigterm_saves);

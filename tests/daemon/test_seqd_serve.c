@@ -16,9 +16,9 @@ static const char serve_json[] =
 
 /* The messages to the node. */
 static struct {
-    int64_t epoch, seq;
-    struct msg ask;     /* the last ASK, without its data */
-    char body[4 << 20]; /* the body of the request */
+    int64_t job, epoch, seq; /* of the last ASSIGN */
+    struct msg ask;          /* the last ASK, without its data */
+    char body[4 << 20];      /* the body of the request */
     size_t size;
     size_t first_size;                     /* size of the first whole body */
     char why[512];                         /* the reason of SAVE */
@@ -28,7 +28,8 @@ static struct {
 
 static void on_told(const char *node, const struct msg *m)
 {
-    if (m->type == MSG_ASSIGN && m->epoch != told.epoch) told.seq = 0, told.epoch = m->epoch;
+    if (m->type == MSG_ASSIGN && (m->job != told.job || m->epoch != told.epoch)) told.seq = 0;
+    if (m->type == MSG_ASSIGN) told.job = m->job, told.epoch = m->epoch;
     told.n_drops += m->type == MSG_DROP;
     told.n_saves += m->type == MSG_SAVE;
     if (m->type == MSG_SAVE) snprintf(told.why, sizeof told.why, "%s", m->reason);
@@ -54,7 +55,7 @@ static void report_of(int rank, enum rank_msg_type type, const void *payload, si
     if (size) memcpy(record + sizeof head, payload, size);
     control_link_calls.message(w.control, "n1",
                                &(struct msg){.type = MSG_REPORT,
-                                             .job = 1,
+                                             .job = told.job,
                                              .epoch = told.epoch,
                                              .seq = ++told.seq,
                                              .rank = rank,
@@ -67,9 +68,9 @@ static void report(enum rank_msg_type type, const void *payload, size_t size)
     report_of(0, type, payload, size);
 }
 
-static bool job_is(enum job_state state)
+static bool job_is(int64_t id, enum job_state state)
 {
-    const struct job *j = control_job(w.control, 1);
+    const struct job *j = control_job(w.control, id);
     return j && j->state == state;
 }
 
@@ -82,6 +83,15 @@ static void report_loaded(void)
     report(RANK_EVENT, ev, sizeof ev);
 }
 
+/* Plays the start of a job, but for the load of its model. */
+static void load_job(int64_t id)
+{
+    UNTIL(told.job == id);
+    report(RANK_BLOB, "blob", 4);
+    report(RANK_READY, NULL, 0);
+    UNTIL(job_is(id, JOB_RUNNING));
+}
+
 /* Starts a server with a job that serves and is running, and loads its model. */
 static void begin_loading(void)
 {
@@ -91,10 +101,7 @@ static void begin_loading(void)
     node_joins_as("n1", 4);
     CHECK_MSG(post("/v1/jobs", serve_json) == 201, "%s", reply);
     CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 503 && strstr(reply, "Retry-After: 1"));
-    UNTIL(told.epoch);
-    report(RANK_BLOB, "blob", 4);
-    report(RANK_READY, NULL, 0);
-    UNTIL(job_is(JOB_RUNNING));
+    load_job(1);
 }
 
 static void begin_serving(void)
@@ -107,8 +114,9 @@ static void answer(int status, const char *bytes, size_t size, bool stream, bool
 {
     control_link_calls.message(w.control, "n1",
                                &(struct msg){.type = MSG_ANSWER,
-                                             .job = 1,
-                                             .epoch = told.epoch,
+                                             .job = told.ask.job,
+                                             .epoch = told.ask.epoch,
+                                             .total = more ? 0 : 7,
                                              .request = told.ask.request,
                                              .status = status,
                                              .stream = stream,
@@ -498,7 +506,7 @@ static void test_attempts(void)
     UNTIL(told.epoch > epoch);
     report(RANK_BLOB, "blob", 4);
     report(RANK_READY, NULL, 0);
-    UNTIL(job_is(JOB_RUNNING));
+    UNTIL(job_is(1, JOB_RUNNING));
     CHECK(has_sample("\nseqd_serve_tokens_total{job=\"1\"} 30\n"));
     report(RANK_RESULT, result, strlen(result));
     x.exit_status = GANG_DONE;
@@ -547,6 +555,147 @@ static void test_loading(void)
     finish();
 }
 
+/* ---- names, users and limits ----------------------------------------------------------------- */
+
+/* Begins a request with a token. Returns the socket. */
+static int ask_as(const char *token, const char *path, const char *body)
+{
+    static char out[2048];
+    const int fd = dial();
+    snprintf(out, sizeof out,
+             "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+             "Authorization: Bearer %s\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n%s",
+             *body ? "POST" : "GET", path, token, strlen(body), body);
+    send_all(fd, out, strlen(out));
+    return fd;
+}
+
+/* Checks a job that its owner shares. As long as it is not, it is the same as none. */
+static void test_shared(void)
+{
+    static const char body[] = "{\"model\":\"tester/mine\"}";
+    char text[AUTH_TOKEN_SIZE], before[4096];
+    begin_serving();
+    rest_token("another", ROLE_USER, 0, text);
+    CHECK(answer_of(ask_as(text, COMPLETIONS, "{\"model\":\"tester/none\"}")) == 404);
+    snprintf(before, sizeof before, "%s", strstr(reply, "{\"error"));
+    CHECK(answer_of(ask_as(text, COMPLETIONS, body)) == 404);
+    memcpy(strstr(before, "/none"), "/mine", 5);
+    CHECK_STR(strstr(reply, "{\"error"), before);
+    CHECK(answer_of(ask_as(text, "/openai/v1/models", "")) == 200 && !strstr(reply, "mine"));
+    control_job(w.control, 1)->spec->serve.shared = 1;
+    CHECK(answer_of(ask_as(text, COMPLETIONS, "{\"model\":\"mine\"}")) == 404);
+    CHECK(answer_of(ask_as(text, COMPLETIONS, "{\"model\":\"1\"}")) == 404);
+    int fd = ask_as(text, COMPLETIONS, body);
+    UNTIL(told.n_asks == 1);
+    CHECK_STR(told.ask.model, "tester/mine");
+    answer(200, "{}", 2, false, false);
+    CHECK(answer_of(fd) == 200);
+    CHECK(answer_of(ask_as(text, "/openai/v1/models", "")) == 200 &&
+          strstr(reply, "\"id\":\"tester/mine\""));
+    CHECK(answer_of(ask_as(text, "/openai/v1/models/tester/mine", "")) == 200);
+    fd = ask_begin(body); /* the owner may say the whole name, too */
+    answer(200, "{}", 2, false, false);
+    CHECK(answer_of(fd) == 200);
+    CHECK(get("/openai/v1/models") == 200 && strstr(reply, "\"id\":\"mine\""));
+    finish();
+}
+
+static int64_t asked_job(int *fd)
+{
+    *fd = ask_begin("{\"model\":\"mine\"}");
+    return told.ask.job;
+}
+
+/* Checks two jobs of one name: they share requests if they answer alike, and a job that drains
+ * leaves them to the other. */
+static void test_together(void)
+{
+    int fd[6];
+    begin_serving();
+    CHECK(post("/v1/jobs", serve_json) == 201);
+    load_job(2);
+    report_loaded();
+    CHECK(asked_job(&fd[0]) == 2 && asked_job(&fd[1]) == 1 && asked_job(&fd[2]) == 2);
+    CHECK(asked_job(&fd[3]) == 1);
+    answer(200, "{}", 2, false, false);
+    CHECK(answer_of(fd[3]) == 200);
+    CHECK(asked_job(&fd[3]) == 1);
+    /* another model under the name: the newest job alone */
+    struct job_spec *s = control_job(w.control, 1)->spec;
+    s->sampling.temperature = 0.5;
+    CHECK(asked_job(&fd[4]) == 2);
+    CHECK(post("/v1/jobs/2:cancel", "") == 202);
+    UNTIL(told.n_saves == 1);
+    CHECK(asked_job(&fd[5]) == 1);
+    CHECK(post(COMPLETIONS, "{\"model\":\"2\"}") == 503);
+    for (int i = 0; i < 6; i++) close(fd[i]);
+    CHECK(post("/v1/jobs", "{\"kind\":\"serve\",\"name\":\"a:b\"}") == 422 ||
+          strstr(reply, "no :"));
+    CHECK(strstr(reply, "\"name\"") || strstr(reply, "/name"));
+    finish();
+}
+
+/* Checks the limits of a user. */
+static void test_limits(void)
+{
+    static const char body[] = "{\"model\":\"tester/mine\"}";
+    struct users *t;
+    char text[AUTH_TOKEN_SIZE];
+    begin_serving();
+    t = control_users(w.control);
+    control_job(w.control, 1)->spec->serve.shared = 1;
+    rest_token("another", ROLE_USER, 0, text);
+    t->limits.asks = 2;
+    t->limits.tokens = 100;
+    for (int i = 0; i < 2; i++) {
+        const int n = told.n_asks, fd = ask_as(text, COMPLETIONS, body);
+        UNTIL(told.n_asks > n);
+        answer(200, "{}", 2, false, false);
+        CHECK(answer_of(fd) == 200 && strstr(reply, "x-ratelimit-limit-requests: 2\r\n"));
+        CHECK(strstr(reply, i ? "remaining-requests: 0\r\n" : "remaining-requests: 1\r\n"));
+        CHECK(strstr(reply, i ? "remaining-tokens: 93\r\n" : "remaining-tokens: 100\r\n"));
+    }
+    CHECK(answer_of(ask_as(text, COMPLETIONS, body)) == 429);
+    CHECK(strstr(reply, "\"code\":\"rate_limit_exceeded\"") && strstr(reply, "2 requests") &&
+          strstr(reply, "Retry-After: "));
+    t->limits.asks = 0;
+    t->limits.tokens = 14;
+    CHECK(answer_of(ask_as(text, COMPLETIONS, body)) == 429 && strstr(reply, "14 tokens"));
+    t->limits.tokens = 15;
+    const int fd = ask_as(text, COMPLETIONS, body);
+    UNTIL(told.n_asks == 3);
+    close(fd);
+    t->limits = (struct users_limits){0};
+    finish();
+}
+
+/* Checks that requests end with their token, before and after their answers have begun. */
+static void test_revoked(void)
+{
+    static const char body[] = "{\"model\":\"tester/mine\",\"stream\":true}";
+    char text[AUTH_TOKEN_SIZE];
+    struct err e;
+    begin_serving();
+    control_job(w.control, 1)->spec->serve.shared = 1;
+    const int64_t id = rest_token("another", ROLE_USER, 0, text);
+    const int own = ask_begin("{\"model\":\"mine\"}");
+    const int first = ask_as(text, COMPLETIONS, body);
+    UNTIL(told.n_asks == 2);
+    answer(200, "data: 1\n\n", 9, true, true);
+    const int second = ask_as(text, COMPLETIONS, body);
+    UNTIL(told.n_asks == 3);
+    CHECK(!auth_revoke(w.auth, id, NULL, NULL, &e));
+    CHECK(answer_of(first) == 200 && strstr(reply, "data: 1") &&
+          strstr(reply, "data: {\"error\":{\"message\":\"the token"));
+    CHECK(answer_of(second) == 401 && strstr(reply, "revoked"));
+    CHECK(told.n_drops == 2);
+    close(own);
+    UNTIL(told.n_drops == 3);
+    finish();
+}
+
 int main(void)
 {
     seqd_test_init();
@@ -567,5 +716,9 @@ int main(void)
     RUN(test_counts);
     RUN(test_attempts);
     RUN(test_crowded);
+    RUN(test_shared);
+    RUN(test_together);
+    RUN(test_limits);
+    RUN(test_revoked);
     return test_done("seqd_serve");
 }

@@ -171,6 +171,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
     w.auth = auth_create(w.store, NULL, &e);
     w.routes = (struct routes){.auth = w.auth};
     w.routes.follows = follows_create(w.loop);
+    openai_open(&w.routes, w.loop);
     w.routes.trail = trail_create(w.loop, w.store);
     w.routes.planner = planner_create(w.loop);
     struct control_options o = {.loop = w.loop,

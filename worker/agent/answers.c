@@ -12,7 +12,7 @@
  * log-probabilities each has about 40 MiB. */
 #define HELD_SIZE ((size_t)64 << 20)
 
-/* The same for all answers together. */
+/* The same for all answers together. $SEQD_ANSWERS_SIZE makes it less for tests. */
 #define ALL_HELD_SIZE ((size_t)512 << 20)
 
 struct agent_answer {
@@ -21,7 +21,8 @@ struct agent_answer {
     int64_t job, epoch, request;
     int32_t status; /* status of the first piece; 0 when that piece is sent */
     bool begun, stream, last;
-    char *held; /* owned: n_held bytes that wait begin at held + from */
+    int32_t tokens; /* of the last piece */
+    char *held;     /* owned: n_held bytes that wait begin at held + from */
     size_t from, n_held, room;
     size_t window; /* bytes that may be sent before the next CREDIT */
 };
@@ -29,15 +30,17 @@ struct agent_answer {
 struct agent_answers {
     struct agent_session *session;
     struct agent_answer *first;
-    size_t n_held; /* of all answers */
-    bool hidden;   /* this process has had a request, so its cores have no memory */
+    size_t n_held, most; /* of all answers */
+    bool hidden;         /* this process has had a request, so its cores have no memory */
 };
 
 struct agent_answers *answers_create(struct agent_session *s)
 {
     struct agent_answers *a = calloc(1, sizeof *a);
+    const char *most = getenv("SEQD_ANSWERS_SIZE");
     assert(a);
     a->session = s;
+    a->most = most ? strtoul(most, NULL, 10) : ALL_HELD_SIZE;
     return a;
 }
 
@@ -98,6 +101,7 @@ static bool flush(struct agent_answers *a, struct agent_answer *r)
                                                .status = r->status,
                                                .stream = r->stream,
                                                .more = !ends,
+                                               .total = ends ? r->tokens : 0,
                                                .data = r->held + r->from,
                                                .size = n});
         if (ends) {
@@ -121,6 +125,7 @@ static void lose(struct agent_answers *a, struct agent_answer *r)
     r->t = NULL;
     r->status = 503;
     r->begun = r->last = true;
+    r->tokens = 0;
     a->n_held -= r->n_held;
     r->n_held = r->from = 0;
     flush(a, r);
@@ -200,7 +205,7 @@ void answers_session_down(struct agent_answers *a)
 /* Adds bytes to those that wait. Returns -1 if they are too many. */
 static int hold(struct agent_answers *a, struct agent_answer *r, const char *bytes, size_t n)
 {
-    if (n > HELD_SIZE - r->n_held || n > ALL_HELD_SIZE - a->n_held) return -1;
+    if (n > HELD_SIZE - r->n_held || n > a->most - a->n_held) return -1;
     if (r->from + r->n_held + n > r->room) {
         if (r->from) memmove(r->held, r->held + r->from, r->n_held);
         r->from = 0;
@@ -244,6 +249,7 @@ void answers_packet(struct agent_answers *a, struct attempt *t, const void *pack
     }
     if (p.flags & RANK_ANSWER_LAST && !r->last) {
         r->last = true;
+        r->tokens = p.tokens > 0 ? p.tokens : 0;
         t->n_answered++;
     }
     const char *bytes = (const char *)packet + sizeof(struct rank_msg) + sizeof p;

@@ -268,7 +268,10 @@ static int send_piece(struct serve_request *q, const struct serve_door *door, st
     const bool ends = answered(q);
     struct rank_answer a = {.id = q->ask.id, .status = q->begun ? 0 : q->status};
     a.size = left < RANK_PIECE_SIZE ? (int32_t)left : RANK_PIECE_SIZE;
-    if (ends && a.size == left) a.flags |= RANK_ANSWER_LAST;
+    if (ends && a.size == left) {
+        a.flags |= RANK_ANSWER_LAST;
+        a.tokens = q->n_tokens < INT32_MAX ? (int32_t)q->n_tokens : INT32_MAX;
+    }
     if (!q->begun && q->cursor.stream && q->status == 200) a.flags |= RANK_ANSWER_STREAM;
     const int sent = door->answer(door->arg, &a, q->out.data + q->n_sent, e);
     if (sent <= 0) return sent;

@@ -41,6 +41,7 @@ struct serve_request {
     bool begun, closed;     /* set when the first and the last piece of the answer were sent */
     struct text out;        /* owned: the part of the answer that was made */
     int64_t n_sent;         /* bytes of `out` that were sent */
+    int64_t n_tokens;       /* tokens of the prompts and of the answers, when they are complete */
     struct serve_cursor cursor;
     bool lists;                  /* set if its body was found to have a list of prompts */
     struct serve_list *list;     /* owned: set from SERVE_SPLIT on */

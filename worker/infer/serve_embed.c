@@ -260,6 +260,7 @@ static void put_answer(struct serve_request *q, const char *list, int64_t size, 
     assert(n > 0);
     memcpy(tail, "],", 2); /* in the place of the brace */
     q->status = 200;
+    q->n_tokens = n_tokens;
     if (serve_asks_put(q, head, sizeof head - 1) || serve_asks_put(q, list, size) ||
         serve_asks_put(q, tail, n + 1))
         return;

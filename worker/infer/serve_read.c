@@ -352,6 +352,7 @@ int serve_read_answer(struct serve_reader *s, struct serve_request *q, const str
 {
     const int64_t id = (int64_t)q->ask.id;
     if (q->whole) return answer_part(s, q, r, a, e);
+    q->n_tokens = r->n_tokens + a->n_generated;
     s->reply.created = q->created;
     s->reply.first = 0;
     if (!q->cursor.stream) {
