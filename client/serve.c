@@ -159,8 +159,9 @@ static bool takes_requests(const struct readiness *r)
     snprintf(path, sizeof path, "/openai/v1/models/%lld", (long long)r->id);
     if (http_do(r->c->http, &(struct http_request){.method = "GET", .path = path}, &reply, NULL))
         return false;
+    const bool ready = reply.status == 200;
     http_reply_fini(&reply);
-    return reply.status == 200;
+    return ready;
 }
 
 /* Looks at the job after an event, and once in JOB_PEEK_MS. */
