@@ -524,12 +524,31 @@ static void test_hostile(void)
     refuses(text, ERR_TOO_LARGE, "bytes: at most");
 }
 
+/* A request has room for its most tools with parameters of each type. */
+static void test_tools(void)
+{
+    static const char parameters[] =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":"
+        "\"integer\"},\"c\":{\"type\":\"boolean\"},\"d\":{\"type\":\"array\",\"items\":{\"type\":"
+        "\"number\"}},\"e\":{\"type\":\"object\"}},\"required\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}";
+    static struct grammar_tool tools[128];
+    static char names[128][8];
+    struct err e = {0};
+    for (int i = 0; i < 128; i++)
+        tools[i] = (struct grammar_tool){names[i], parameters, sprintf(names[i], "tool%d", i),
+                                         (int64_t)sizeof parameters - 1};
+    struct grammar *g = grammar_of_calls(tools, 128, &e);
+    CHECK_MSG(g, "%s", e.text);
+    grammar_destroy(g);
+}
+
 int main(void)
 {
     RUN(test_texts);
     RUN(test_depth);
     RUN(test_refused);
     RUN(test_hostile);
+    RUN(test_tools);
     RUN(test_drawn);
     return test_done("grammar");
 }

@@ -365,10 +365,11 @@ static int32_t add_union(struct grammar_compiler *c, int32_t first, int32_t n)
 
 static int32_t compile_types(struct grammar_compiler *c, const struct schema *s, int types)
 {
-    const int32_t first = grammar_add_links(c->g, TYPES, c->e);
     int32_t n = 0;
-    if (first < 0) return -1;
     if (types & TYPE_NUMBER) types &= ~TYPE_INTEGER;
+    if (!(types & (types - 1))) return compile_type(c, s, types);
+    const int32_t first = grammar_add_links(c->g, TYPES, c->e);
+    if (first < 0) return -1;
     for (int i = 0; i < TYPES; i++) {
         if (!(types >> i & 1)) continue;
         const int32_t node = compile_type(c, s, 1 << i);
