@@ -524,6 +524,53 @@ static void test_hostile(void)
     refuses(text, ERR_TOO_LARGE, "bytes: at most");
 }
 
+/* ---- bounds of the work of a byte ------------------------------------------------------------ */
+
+/* Writes a schema of `depth` lists around an anyOf of GRAMMAR_WAYS lists. */
+static const char *put_nested(int depth)
+{
+    schema_n = 0;
+    put("{\"$ref\":\"#/$defs/0\",\"$defs\":{");
+    for (int i = 0; i < depth; i++) put("\"%d\":{\"items\":{\"$ref\":\"#/$defs/%d\"}},", i, i + 1);
+    put("\"%d\":{\"anyOf\":[", depth);
+    for (int i = 0; i < GRAMMAR_WAYS; i++)
+        put("%s{\"maxItems\":%d,\"items\":{\"type\":\"string\"}}", i ? "," : "", 9 + i);
+    put("]}}}");
+    return schema;
+}
+
+static int32_t frames(void)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < state.n; i++) n += state.way[i].depth;
+    return n;
+}
+
+/* The frames of all ways together are bounded: by a refusal if the schema asks for them, and else
+ * by the text. */
+static void test_frames(void)
+{
+    static const char lists[] = "[[[[[[[[[", closed[] = "[[[[[[[]]]]]]]";
+    const int deepest = GRAMMAR_FRAMES / GRAMMAR_WAYS - 2;
+    struct err e = {0};
+    const char *text = put_nested(deepest);
+    struct grammar *g = grammar_of_schema(text, (int64_t)schema_n, &e);
+    CHECK_MSG(g && takes(g, lists + 8 - deepest) == 1, "%s", e.text);
+    CHECK(state.n == GRAMMAR_WAYS && frames() == GRAMMAR_FRAMES);
+    grammar_destroy(g);
+    refuses(put_nested(deepest + 1), ERR_TOO_LARGE, "144 deep in sum, at most 128");
+    refuses(put_nested(29), ERR_TOO_LARGE, "in sum");
+    schema_n = 0;
+    put("{\"anyOf\":[");
+    for (int i = 0; i < GRAMMAR_WAYS; i++) put("%s{\"maxItems\":%d}", i ? "," : "", 9 + i);
+    put("]}");
+    g = grammar_of_schema(schema, (int64_t)schema_n, &e);
+    CHECK_MSG(g && !takes(g, lists), "%s", e.text);
+    CHECK_MSG(frames() == GRAMMAR_FRAMES, "%d frames", frames());
+    CHECK(takes(g, closed) == 2 && takes(g, "[[[[[[[1,\"a\"") == 1);
+    grammar_destroy(g);
+}
+
 /* A request has room for its most tools with parameters of each type. */
 static void test_tools(void)
 {
@@ -548,6 +595,7 @@ int main(void)
     RUN(test_depth);
     RUN(test_refused);
     RUN(test_hostile);
+    RUN(test_frames);
     RUN(test_tools);
     RUN(test_drawn);
     return test_done("grammar");

@@ -79,7 +79,7 @@ static int add_any(struct grammar *g, struct err *e)
     const int n = N_NODE_ANY - NODE_ANY_OBJECT;
     for (int i = 0; i < N_NODE_ANY; i++) {
         if (grammar_add_node(g, kind[i], e) < 0) return -1;
-        g->node[i].depth = g->node[i].ways = 1;
+        g->node[i].depth = g->node[i].ways = g->node[i].frames = 1;
     }
     if (add_words(g, e) || grammar_add_links(g, n, e) < 0) return -1;
     for (int i = 0; i < n; i++) g->link[i] = NODE_ANY_OBJECT + i;
@@ -144,15 +144,42 @@ void grammar_sort_literals(struct grammar *g, struct grammar_node *node)
     node->n = kept;
 }
 
-/* Takes a part of a node into account. Alternatives add their ways, other parts come in turn. */
-static void add_part(const struct grammar *g, int32_t part, bool alternative, int *depth, int *ways)
+struct measure {
+    int depth, ways, frames;
+};
+
+static int most(int x, int y)
+{
+    return x > y ? x : y;
+}
+
+/* Takes a part of a node into account. Alternatives add their ways, other parts come in turn, each
+ * above a frame of the node in each of its ways. */
+static void add_part(const struct grammar *g, int32_t part, bool alternative, struct measure *m)
 {
     const struct grammar_node *p = &g->node[part];
-    if (p->depth > *depth) *depth = p->depth;
-    if (alternative)
-        *ways += p->ways;
-    else if (p->ways > *ways)
-        *ways = p->ways;
+    m->depth = most(m->depth, p->depth + !alternative);
+    m->ways = alternative ? m->ways + p->ways : most(m->ways, p->ways);
+    m->frames = alternative ? m->frames + p->frames : most(m->frames, p->frames + p->ways);
+}
+
+static int check_measure(const struct measure *m, struct err *e)
+{
+    if (m->depth > GRAMMAR_DEPTH - 4)
+        return err_set(e, ERR_TOO_LARGE,
+                       "schemas nest %d deep, at most %d: make "
+                       "them flatter",
+                       m->depth, GRAMMAR_DEPTH - 4);
+    if (m->ways > GRAMMAR_WAYS)
+        return err_set(e, ERR_TOO_LARGE,
+                       "a text may fit more than %d schemas of anyOf at once: give less of them",
+                       GRAMMAR_WAYS);
+    if (m->frames > GRAMMAR_FRAMES)
+        return err_set(e, ERR_TOO_LARGE,
+                       "the schemas of anyOf that a text may fit at once nest %d deep in sum, at "
+                       "most %d: make them flatter, or give less of them",
+                       m->frames, GRAMMAR_FRAMES);
+    return 0;
 }
 
 int grammar_measure(struct grammar *g, int32_t node, struct err *e)
@@ -160,23 +187,14 @@ int grammar_measure(struct grammar *g, int32_t node, struct err *e)
     struct grammar_node *p = &g->node[node];
     const bool either = p->kind == GRAMMAR_UNION, call = p->kind == GRAMMAR_CALL;
     const int32_t first = call ? p->child + 1 : p->first; /* of the properties */
-    int depth = 0, ways = either ? 0 : 1;
-    for (int32_t i = 0; either && i < p->n; i++)
-        add_part(g, g->link[p->first + i], true, &depth, &ways);
+    struct measure m = either ? (struct measure){0} : (struct measure){1, 1, 1};
+    for (int32_t i = 0; either && i < p->n; i++) add_part(g, g->link[p->first + i], true, &m);
     for (int32_t i = 0; (call || p->kind == GRAMMAR_OBJECT) && i < p->n; i++)
-        add_part(g, g->property[first + i].node, false, &depth, &ways);
-    if (p->child >= 0 && !call) add_part(g, p->child, false, &depth, &ways);
-    if (!either) depth++;
-    if (depth > GRAMMAR_DEPTH - 4)
-        return err_set(e, ERR_TOO_LARGE,
-                       "schemas nest %d deep, at most %d: make "
-                       "them flatter",
-                       depth, GRAMMAR_DEPTH - 4);
-    if (ways > GRAMMAR_WAYS)
-        return err_set(e, ERR_TOO_LARGE,
-                       "a text may fit more than %d schemas of anyOf at once: give less of them",
-                       GRAMMAR_WAYS);
-    p->depth = (uint8_t)depth;
-    p->ways = (uint8_t)ways;
+        add_part(g, g->property[first + i].node, false, &m);
+    if (p->child >= 0 && !call) add_part(g, p->child, false, &m);
+    if (check_measure(&m, e)) return -1;
+    p->depth = (uint8_t)m.depth;
+    p->ways = (uint8_t)m.ways;
+    p->frames = (uint8_t)m.frames;
     return 0;
 }

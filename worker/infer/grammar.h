@@ -5,7 +5,8 @@
  * schema and GRAMMAR_NODES nodes. A name of $defs is compiled once, wherever it is used, so that
  * the time is linear in the schema's size. The machine has a stack of at most GRAMMAR_DEPTH
  * frames: a value without a schema nests no deeper. If a text fits several schemas of an anyOf, the
- * machine follows all of them, at most GRAMMAR_WAYS together.
+ * machine follows all of them, at most GRAMMAR_WAYS together. Their schemas have at most
+ * GRAMMAR_FRAMES frames in sum, and values without a schema nest no deeper when the sum is reached.
  *
  * The texts are a part of those that the schema allows:
  *   - properties stand in the order of the schema, those that it does not name after all that it
@@ -28,6 +29,7 @@
 #define GRAMMAR_PROPERTIES 256          /* most properties of an object */
 #define GRAMMAR_DEPTH      64
 #define GRAMMAR_WAYS       16
+#define GRAMMAR_FRAMES     128 /* most frames of all ways together that schemas ask for */
 #define GRAMMAR_SPACE      32
 
 struct grammar;
@@ -64,6 +66,7 @@ struct grammar_way {
 /* The ways to read the bytes so far. None are left after a byte that no way takes. */
 struct grammar_state {
     int32_t n;
+    bool full; /* set if the ways before the last byte had GRAMMAR_FRAMES frames */
     struct grammar_way way[GRAMMAR_WAYS + 1]; /* the last is scratch */
 };
 

@@ -22,6 +22,7 @@ struct grammar_node {
     uint8_t kind;
     uint8_t depth;   /* most frames of a value */
     uint8_t ways;    /* most ways to read a value at once */
+    uint8_t frames;  /* most frames of all these ways together */
     uint8_t pending; /* set while the schema of the node is compiled */
     int32_t first, n, child, min, max;
 };
@@ -69,7 +70,8 @@ int grammar_add_bytes(struct grammar *g, const char *s, int64_t n, struct err *e
 int32_t grammar_add_literal(struct grammar *g, int64_t size, struct err *e);
 /* Sorts the literals of a node and removes those that occur twice. */
 void grammar_sort_literals(struct grammar *g, struct grammar_node *node);
-/* Computes the depth and the ways of a node whose parts are complete. Fails over a limit. */
+/* Computes the depth, the ways and the frames of a node whose parts are complete. Fails over a
+ * limit. */
 int grammar_measure(struct grammar *g, int32_t node, struct err *e);
 
 #endif

@@ -359,9 +359,12 @@ static void copy_way(struct grammar_way *to, const struct grammar_way *from)
     memcpy(to->frame, from->frame, (size_t)from->depth * sizeof *from->frame);
 }
 
+/* Compares the frames at the top first, because most ways differ there. */
 static bool same_way(const struct grammar_way *x, const struct grammar_way *y)
 {
-    return x->depth == y->depth && !memcmp(x->frame, y->frame, (size_t)x->depth * sizeof *x->frame);
+    const size_t size = sizeof *x->frame, n = (size_t)x->depth;
+    return x->depth == y->depth && !memcmp(&x->frame[n - 1], &y->frame[n - 1], size) &&
+           !memcmp(x->frame, y->frame, (n - 1) * size);
 }
 
 /* Keeps the way at the end of s, unless it is there already. */
@@ -398,13 +401,15 @@ static bool begin_value(const struct grammar *g, struct grammar_way *w, int32_t 
     }
 }
 
-/* Adds the ways in which a value of the node begins with c, after those of `from`. */
+/* Adds the ways in which a value of the node begins with c, after those of `from`. In a full state
+ * a value without a schema is no object and no array. */
 static void add_values(const struct grammar *g, struct grammar_state *s,
                        const struct grammar_way *from, int32_t node, unsigned char c)
 {
     const struct grammar_node *p = &g->node[node];
     if (p->kind == GRAMMAR_UNION) {
-        for (int32_t i = 0; i < p->n; i++) add_values(g, s, from, g->link[p->first + i], c);
+        const int32_t i0 = s->full && node == NODE_ANY ? NODE_ANY_STRING - NODE_ANY_OBJECT : 0;
+        for (int32_t i = i0; i < p->n; i++) add_values(g, s, from, g->link[p->first + i], c);
         return;
     }
     assert(s->n <= GRAMMAR_WAYS); /* grammar_measure has counted them */
@@ -435,6 +440,7 @@ void grammar_begin(const struct grammar *g, struct grammar_state *s)
 {
     (void)g;
     s->n = 1;
+    s->full = false;
     s->way[0].depth = 1;
     s->way[0].frame[0] = (struct grammar_frame){.node = NODE_ROOT};
 }
@@ -442,7 +448,10 @@ void grammar_begin(const struct grammar *g, struct grammar_state *s)
 bool grammar_step(const struct grammar *g, const struct grammar_state *from, unsigned char byte,
                   struct grammar_state *to)
 {
+    int32_t frames = 0;
+    for (int32_t i = 0; i < from->n; i++) frames += from->way[i].depth;
     to->n = 0;
+    to->full = frames >= GRAMMAR_FRAMES;
     for (int32_t i = 0; i < from->n; i++) step_way(g, &from->way[i], byte, to);
     return to->n > 0;
 }
