@@ -52,15 +52,17 @@ static int check_served(struct request_body *b)
     return 0;
 }
 
-/* Checks the members that would lengthen a text beyond the end of its value. */
+/* Checks the members that would lengthen a text beyond the end of its value. They may come from the
+ * job. */
 static int check_grammar(struct request_body *b)
 {
     const struct request *r = b->r;
     if (!r->grammar || (!r->min_tokens && !r->ignore_eos)) return 0;
     return err_field(b->e, ERR_INVALID, r->min_tokens ? "min_tokens" : "ignore_eos",
                      "%s does not go with response_format or a required call, whose text ends when "
-                     "its value is complete: leave it out",
-                     r->min_tokens ? "min_tokens" : "ignore_eos");
+                     "its value is complete: give the request %s",
+                     r->min_tokens ? "min_tokens" : "ignore_eos",
+                     r->min_tokens ? "min_tokens 0" : "ignore_eos false");
 }
 
 int request_body_check(struct request_body *b)
