@@ -589,6 +589,65 @@ static void test_tools(void)
     grammar_destroy(g);
 }
 
+/* ---- bytes without tokens -------------------------------------------------------------------- */
+
+static void covers(const char *text, const char *says)
+{
+    struct err e = {0};
+    struct grammar *g = grammar_of_schema(text, (int64_t)strlen(text), &e);
+    const int rc = g ? vocabulary_covers(&words, g, &e) : -1;
+    CHECK_MSG((rc == 0) == (says == NULL), "%s: %s", text, e.text);
+    CHECK_MSG(!says || (e.code == ERR_UNSUPPORTED && strstr(e.text, says)), "%s: %s", text, e.text);
+    grammar_destroy(g);
+}
+
+/* A vocabulary that lacks bytes refuses the grammars that need them. A vocabulary that cannot be
+ * made is not made again. */
+static void test_bytes(void)
+{
+    struct err e = {0};
+    CHECK(!vocabulary_prepare(&words, NULL, 0xc0, &e));
+    covers("{\"properties\":{\"a\":{\"const\":\"x\\n\\u007f\"}}}", NULL);
+    covers("{\"const\":\"\\u00e9\"}", "0xc3");
+    covers("{\"enum\":[1,\"\\ud83d\\ude00\"]}", "0xf0");
+    covers("{\"properties\":{\"\\u00e9\":{}}}", "0xc3");
+    covers("{\"required\":[\"\\u00e9\"]}", "0xc3");
+    covers("{\"properties\":{\"a\":{\"type\":\"string\",\"description\":\"\\u00e9\"}}}", NULL);
+    vocabulary_fini(&words);
+    CHECK(!vocabulary_prepare(&words, NULL, 0x7f, &e));
+    covers("{\"const\":\"\\u007f\"}", "0x7f");
+    vocabulary_fini(&words);
+    for (int64_t n = 100; n <= V; n += V - 100) {
+        CHECK(vocabulary_prepare(&words, NULL, n, &e) && e.code == ERR_UNSUPPORTED);
+        CHECK_MSG(strstr(e.text, "\"d\" alone"), "%s", e.text);
+        e = (struct err){0};
+    }
+    vocabulary_fini(&words);
+    CHECK(!vocabulary_prepare(&words, NULL, 0xd0, &e));
+    covers("{\"const\":\"\\u00e9\"}", NULL);
+    vocabulary_fini(&words);
+}
+
+/* A character is covered by a token of its own if its bytes have none. */
+static void test_characters(void)
+{
+    struct err e = {0};
+    char json[4096];
+    int n = sprintf(json, "{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,"
+                          "\"decoder\":{\"type\":\"Fuse\"},\"post_processor\":null,"
+                          "\"model\":{\"type\":\"BPE\","
+                          "\"merges\":[],\"vocab\":{\"\xc3\xa9\":0");
+    for (int c = ' '; c < 0x7f; c++) n += sprintf(json + n, ",\"\\u%04x\":%d", c, c - 31);
+    strcpy(json + n, "}}}");
+    struct tokenizer *t = tokenizer_open_text(json, strlen(json), &e);
+    CHECK_MSG(t && !vocabulary_prepare(&words, t, V, &e), "%s", e.text);
+    covers("{\"const\":\"\\u00e9\"}", NULL);
+    covers("{\"const\":\"\\u00e8\"}", "0xc3");
+    covers("{\"const\":\"\\u007f\"}", "0x7f");
+    vocabulary_fini(&words);
+    tokenizer_destroy(t);
+}
+
 int main(void)
 {
     RUN(test_texts);
@@ -597,6 +656,8 @@ int main(void)
     RUN(test_hostile);
     RUN(test_frames);
     RUN(test_tools);
+    RUN(test_bytes);
+    RUN(test_characters);
     RUN(test_drawn);
     return test_done("grammar");
 }

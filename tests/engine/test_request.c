@@ -349,6 +349,42 @@ static void test_required(void)
     grammar_destroy(g);
 }
 
+/* Checks that a grammar is refused if the vocabulary cannot write it. The first 200 tokens have the
+ * bytes up to 0xc4. */
+static void test_unwritten(void)
+{
+    static const struct {
+        bool chat;
+        const char *text, *field;
+    } rows[] = {
+        {false,
+         "{\"prompt\":[70],\"response_format\":{\"type\":\"json_schema\",\"json_schema\":"
+         "{\"name\":\"x\",\"schema\":{\"enum\":[1,\"\\ud83d\\ude00\"]}}}}",
+         "response_format"},
+        {false,
+         "{\"prompt\":[70],\"response_format\":{\"type\":\"json_schema\",\"json_schema\":"
+         "{\"name\":\"x\",\"schema\":{\"enum\":[1,\"\\u00e9\"]}}}}",
+         ""},
+        {true,
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\","
+         "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":"
+         "{\"type\":\"object\",\"properties\":{\"\xf0\x9f\x98\x80\":{}}}}}]}",
+         "tools"},
+    };
+    const int64_t whole = spec.model.shape.vocab;
+    vocabulary_fini(&words);
+    spec.model.shape.vocab = 200;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct err *e = &served(rows[i].chat, rows[i].text, &model)->refused;
+        CHECK_MSG(!strcmp(e->field, rows[i].field), "%s: %s", rows[i].text, e->text);
+        CHECK_MSG(!*rows[i].field ||
+                      (e->code == ERR_UNSUPPORTED && strstr(e->text, "no token for the byte 0xf0")),
+                  "%s", e->text);
+    }
+    vocabulary_fini(&words);
+    spec.model.shape.vocab = whole;
+}
+
 /* The random numbers of a request without a seed are those of its attempt and its id. */
 static int64_t key_of(int64_t epoch, const char *text)
 {
@@ -394,6 +430,7 @@ int main(void)
     RUN(test_finish);
     RUN(test_answer);
     RUN(test_required);
+    RUN(test_unwritten);
     RUN(test_keys);
     request_fini(&r);
     vocabulary_fini(&words);

@@ -112,6 +112,12 @@ void grammar_destroy(struct grammar *g)
     free(g);
 }
 
+const char *grammar_bytes(const struct grammar *g, int64_t *n)
+{
+    *n = g->n_bytes;
+    return g->bytes;
+}
+
 struct grammar *grammar_of_object(struct err *e)
 {
     struct grammar *g = grammar_create(e);

@@ -49,6 +49,9 @@ struct grammar_tool {
  * escapes. The tools are sorted. */
 struct grammar *grammar_of_calls(struct grammar_tool *tools, int n, struct err *e);
 void grammar_destroy(struct grammar *g);
+/* Returns the bytes [*n] of all names and literals, without what stands between them. g owns
+ * them. */
+const char *grammar_bytes(const struct grammar *g, int64_t *n);
 
 struct grammar_frame {
     int32_t node;

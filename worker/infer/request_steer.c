@@ -167,7 +167,8 @@ static int take_format(struct request_body *b)
                              "it does not go with tools: leave one out, or give tool_choice none");
     if (request_prepare_grammar(b, "response_format")) return -1;
     b->r->grammar = schema ? grammar_of_schema(f.schema, f.size, &why) : grammar_of_object(&why);
-    return b->r->grammar ? 0 : refuse_format(b, why.code, why.text);
+    if (b->r->grammar && !vocabulary_covers(b->r->vocabulary, b->r->grammar, &why)) return 0;
+    return refuse_format(b, why.code, why.text);
 }
 
 int request_take_parts(struct request_body *b)

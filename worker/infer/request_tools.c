@@ -4,6 +4,7 @@
 #include "worker/infer/calls.h"
 #include "worker/infer/request_body.h"
 #include "worker/infer/request_text.h"
+#include "worker/infer/vocabulary.h"
 
 #define TOOLS 128 /* most tools of a request */
 
@@ -148,7 +149,8 @@ static int require_call(struct request_body *b, struct tools *all)
     if (b->choice.json && choose_named(b, all)) return -1;
     if (request_prepare_grammar(b, "tool_choice")) return -1;
     b->r->grammar = grammar_of_calls(all->v, all->n, &why);
-    return b->r->grammar ? 0 : refuse(b, why.code, "tools", why.text);
+    if (b->r->grammar && !vocabulary_covers(b->r->vocabulary, b->r->grammar, &why)) return 0;
+    return refuse(b, why.code, "tools", why.text);
 }
 
 int request_take_tools(struct request_body *b)

@@ -97,10 +97,11 @@ static bool is_plain(const struct token_bytes *p)
     return is_whole(p);
 }
 
-/* Checks that each byte that a grammar may ask for alone has a token. */
-static int check_bytes(struct token_list *p, struct err *e)
+/* Checks that each character that every grammar may ask for alone has a token. Keeps the tokens
+ * that are allowed. Names and literals of a grammar may have other bytes (vocabulary_covers). */
+static int check_bytes(struct vocabulary *v, struct token_list *p, struct err *e)
 {
-    bool alone[256] = {false}, ends = true;
+    bool *const alone = v->alone, ends = true;
     int64_t kept = 0;
     for (int64_t i = 0; i < p->n; i++)
         if (p->v[i].size == 1) alone[(unsigned char)p->v[i].bytes[0]] = true;
@@ -114,6 +115,7 @@ static int check_bytes(struct token_list *p, struct err *e)
     for (int64_t i = 0; i < p->n; i++)
         if (ends || is_whole(&p->v[i])) p->v[kept++] = p->v[i];
     p->n = kept;
+    if (!ends) memset(alone + 0x80, 0, 0x80); /* these tokens are not kept */
     return 0;
 }
 
@@ -174,7 +176,7 @@ static int make_tree(struct vocabulary_tree *t, const struct token_list *p, cons
 static int make(struct vocabulary *v, struct token_list *p, struct tokenizer *t, struct err *e)
 {
     const size_t words = (size_t)vocabulary_words(v->n_vocab);
-    if (read_pieces(p, t, v->n_vocab, e) || check_bytes(p, e)) return -1;
+    if (read_pieces(p, t, v->n_vocab, e) || check_bytes(v, p, e)) return -1;
     qsort(p->v, (size_t)p->n, sizeof *p->v, by_bytes);
     v->id = malloc((size_t)(p->n + 1) * sizeof *v->id);
     v->plain = calloc(words, sizeof *v->plain);
@@ -190,13 +192,60 @@ static int make(struct vocabulary *v, struct token_list *p, struct tokenizer *t,
 int vocabulary_prepare(struct vocabulary *v, struct tokenizer *t, int64_t n_vocab, struct err *e)
 {
     struct token_list p = {0};
+    struct err why = v->failed;
+    if (why.code != ERR_NONE) return err_set(e, why.code, "%s", why.text);
     if (v->n_vocab) return 0;
     v->n_vocab = n_vocab;
-    const int rc = make(v, &p, t, e);
+    const int rc = make(v, &p, t, &why);
     free(p.v);
     text_fini(&p.bytes);
-    if (rc) vocabulary_fini(v);
-    return rc;
+    if (!rc) return 0;
+    vocabulary_fini(v);
+    if (why.code != ERR_IO) v->failed = why; /* memory may come back */
+    return err_set(e, why.code, "%s", why.text);
+}
+
+/* ---- the bytes of a grammar ------------------------------------------------------------------ */
+
+/* Tells whether a token has exactly these bytes. */
+static bool has_token(const struct vocabulary *v, const char *bytes, int n)
+{
+    const struct vocabulary_node *node = v->all.node;
+    int64_t end = v->all.n;
+    for (int64_t i = 0, d = 0; i < end;) {
+        if (node[i].byte != (unsigned char)bytes[d]) {
+            i = node[i].skip;
+            continue;
+        }
+        if (++d == n) return node[i].n > 0;
+        end = node[i++].skip;
+    }
+    return false;
+}
+
+/* Returns the index of the first byte that no token has alone, or n. */
+static int first_missing(const struct vocabulary *v, const char *bytes, int n)
+{
+    int i = 0;
+    while (i < n && v->alone[(unsigned char)bytes[i]]) i++;
+    return i;
+}
+
+int vocabulary_covers(const struct vocabulary *v, const struct grammar *g, struct err *e)
+{
+    int64_t n_bytes;
+    const char *at = grammar_bytes(g, &n_bytes), *const end = at + n_bytes;
+    for (int k; at < end; at += k) {
+        const int length = utf8_len(at, end);
+        k = length ? length : 1;
+        const int missing = first_missing(v, at, k);
+        if (missing < k && !has_token(v, at, k))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the vocabulary has no token for the byte 0x%02x, which a name, a value "
+                           "or the form of a call needs: leave out names and values with it",
+                           (unsigned char)at[missing]);
+    }
+    return 0;
 }
 
 /* ---- masks ----------------------------------------------------------------------------------- */

@@ -5,8 +5,9 @@
  * Memory: 12 bytes for each node of the tree, at most one for each byte of a token, 4 bytes for
  * each token, and VOCABULARY_TOKEN states of a grammar. It is allocated when the first request
  * has a grammar. Special tokens are not allowed, and no token of more than VOCABULARY_TOKEN
- * bytes. If the vocabulary cannot end each character that a token begins, only tokens of whole
- * characters are allowed. */
+ * bytes. Every character of ASCII that can be printed has a token alone. Other bytes may have none:
+ * a grammar with them is checked. If the vocabulary cannot end each character that a token begins,
+ * only tokens of whole characters are allowed. */
 #ifndef SEQD_INFER_VOCABULARY_H
 #define SEQD_INFER_VOCABULARY_H
 
@@ -26,13 +27,19 @@ struct vocabulary { /* {0}: not prepared */
     uint64_t *plain;                  /* owned: a bit for each token that stays in a string */
     struct grammar_state *state;      /* owned [VOCABULARY_TOKEN + 1] */
     struct text bytes;                /* owned: bytes of the token that is taken */
+    bool alone[256];                  /* set for each byte that a token has alone */
+    struct err failed;                /* why it cannot be made; ERR_NONE if it can */
 };
 
 /* Makes the tree, unless it is made. Without a tokenizer the ids below 256 are bytes. Fails with
- * ERR_UNSUPPORTED if the vocabulary has no token for a character of ASCII, and with ERR_IO if there
- * is no memory. */
+ * ERR_UNSUPPORTED if the vocabulary has no token for a character of ASCII that can be printed, and
+ * with ERR_IO if there is no memory. Other failures than this one are kept, and fail each later
+ * call. */
 int vocabulary_prepare(struct vocabulary *v, struct tokenizer *t, int64_t n_vocab, struct err *e);
 void vocabulary_fini(struct vocabulary *v);
+/* Checks that tokens can write each name and each literal of the grammar. Fails with
+ * ERR_UNSUPPORTED, and names the byte without a token. */
+int vocabulary_covers(const struct vocabulary *v, const struct grammar *g, struct err *e);
 /* Returns the number of words of 64 bits of a mask. */
 int64_t vocabulary_words(int64_t n_vocab);
 /* Sets in mask [vocabulary_words] a bit for each token that the grammar allows after a state. */
