@@ -25,6 +25,8 @@ static char *choice_text(char out[64], int rank, int64_t choice)
 {
     if (choice == AGREE_NOT_FINITE)
         snprintf(out, 64, "rank %d has logits that are NaN or infinity", rank);
+    else if (choice == AGREE_NO_TOKEN)
+        snprintf(out, 64, "rank %d found no token that is allowed", rank);
     else
         snprintf(out, 64, "rank %d chose token %lld", rank, (long long)choice);
     return out;

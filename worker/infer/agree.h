@@ -10,6 +10,8 @@
 
 /* Stored as the choice, instead of a token, if a logit is NaN or infinite. */
 #define AGREE_NOT_FINITE (-1)
+/* Stored as the choice if the grammar of a request allows no token. */
+#define AGREE_NO_TOKEN (-2)
 
 struct agree_choice {
     int64_t token;    /* this rank's choice */
@@ -17,7 +19,7 @@ struct agree_choice {
     int64_t position; /* number of tokens of the text before this token */
 };
 /* Compares the choices [n <= JOB_MAX_BATCH] of a step in one message. comm is NULL if there is
- * only one rank. Returns n if all ranks made the same choices and all choices are tokens.
+ * only one rank. Returns n if all ranks made the same choices and none is AGREE_NOT_FINITE.
  * Returns the index of the first choice that is AGREE_NOT_FINITE on all ranks. Returns -1 with
  * ERR_CORRUPT if a choice differs between ranks. In that case the error names the prompt of
  * the first choice that differs. The error also names two ranks: a rank that made the most

@@ -157,7 +157,8 @@ static bool ends_text(const struct token_ends *ends, int32_t token)
     return false;
 }
 
-/* Chooses a token. If may_end is false, a token that ends the text is not chosen. */
+/* Chooses a token, or AGREE_NO_TOKEN. If may_end is false, a token that ends the text is not
+ * chosen. */
 static int32_t choose(struct infer_work *w, const struct request *r, const struct token_ends *ends,
                       bool may_end, const struct sample_key *key)
 {
@@ -171,7 +172,9 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
     w->sampler.allowed = steer_mask(&w->steer, r, ends);
     w->sampler.bias = r->bias;
     w->sampler.n_bias = r->n_bias;
-    const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
+    const int32_t token = steer_stuck(r, w->sampler.allowed)
+                              ? AGREE_NO_TOKEN
+                              : sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
     for (int i = n - 1; i >= 0; i--) { /* go through the list in descending order, because an
                                         * id may be listed twice */
         const int at = mutant_on(MUTANT_END_TWICE) ? n - 1 - i : i;
@@ -299,7 +302,7 @@ static int choose_tokens(const struct infer *in, struct infer_work *const *at, i
 
 /* Adds the token that all ranks have chosen. Sets *ended if the token ends the text, if it
  * completes a stop string, or if the continuation has its full length. A token that ends the text
- * is not added. */
+ * is not added. A text that no token may continue ends as it would at its full length. */
 static int take_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
 {
     const struct request *r = &w->request;
@@ -310,6 +313,7 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
     *ended = true;
     w->stopped = 0;
     w->cut = -1;
+    if (w->choice == AGREE_NO_TOKEN) return 0;
     if (!r->ignore_eos && w->n >= r->min_tokens && ends_text(ends, token)) {
         choice_of(w)->finish = FINISH_STOP;
         return 0;

@@ -50,6 +50,14 @@ const uint64_t *steer_mask(struct steer *s, const struct request *r, const struc
     return s->allowed;
 }
 
+bool steer_stuck(const struct request *r, const uint64_t *mask)
+{
+    const int64_t words = mask ? vocabulary_words(r->vocabulary->n_vocab) : 0;
+    int64_t i = 0;
+    while (i < words && !mask[i]) i++;
+    return mask && i == words;
+}
+
 int steer_take(struct steer *s, const struct request *r, int32_t token,
                const struct token_ends *ends, bool *ended, struct err *e)
 {

@@ -20,6 +20,9 @@ void steer_rewind(struct steer *s, const struct request *r);
 /* Returns the mask of the tokens that may come next, among them those of `ends` if the text is
  * complete. Returns NULL if the request has no grammar. */
 const uint64_t *steer_mask(struct steer *s, const struct request *r, const struct token_ends *ends);
+/* Tells whether a mask of a request, or NULL, allows no token. This is so if only a token that ends
+ * texts could continue a text that is not complete. */
+bool steer_stuck(const struct request *r, const uint64_t *mask);
 /* Takes the next token. Sets *ended if the text is complete and no other token can follow, and also
  * if it is complete and no token could end it. */
 int steer_take(struct steer *s, const struct request *r, int32_t token,
