@@ -122,7 +122,8 @@ static void on_piece(void *arg, const struct msg *m, bool first)
     struct openai_request *q = arg;
     if (!m->more) {
         q->served = NULL;
-        users_served(control_users(q->R->control), q->who.user, m->total);
+        users_served(control_users(q->R->control), q->who.user, m->total,
+                     control_now_ms(q->R->control));
     }
     if (!first) {
         write_piece(q, m);

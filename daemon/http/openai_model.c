@@ -83,13 +83,13 @@ static bool same_field(const struct job_spec *a, const struct job_spec *b, const
     }
 }
 
-/* Tells whether two jobs answer a request alike: they have the same model, adapters and precision,
- * take the same lengths, and have the same defaults. */
+/* Tells whether two jobs answer a request alike, to the bit: they have the same model, adapters,
+ * precision and ranks, take the same lengths, and have the same defaults. */
 static bool same_model(const struct job *a, const struct job *b)
 {
-    static const char *const parts[] = {"model.",     "adapter.",     "data.",
-                                        "sampling.",  "embed.",       "precision.",
-                                        "serve.task", "serve.shared", "determinism"};
+    static const char *const parts[] = {"model.",      "adapter.",   "data.",      "sampling.",
+                                        "embed.",      "precision.", "serve.task", "serve.shared",
+                                        "determinism", "seed",       "resources.", "parallel."};
     for (const struct field *f = spec_fields; f->path; f++)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             if (!strncmp(f->path, parts[i], strlen(parts[i])) && !same_field(a->spec, b->spec, f))

@@ -6,7 +6,7 @@
 #include "daemon/state/serve_counts.h"
 
 struct server_list {
-    const struct principal *who; /* whose jobs are listed; NULL lists all */
+    const struct principal *who; /* the user who sees the list; NULL sees all jobs */
     const struct job **at;       /* owned */
     size_t n, room;
 };

@@ -82,6 +82,14 @@ int users_ask_more(struct users *t, const struct principal *who, int n, int64_t 
         (long long)(u->window_ms + USERS_MINUTE_MS - now_ms + 999) / 1000);
 }
 
+/* Begins a new minute of requests and tokens, if the last one is over. */
+static void roll(struct user *u, int64_t now_ms)
+{
+    if (u->asks_ms && now_ms - u->asks_ms < USERS_MINUTE_MS) return;
+    u->asks_ms = now_ms;
+    u->n_asks = u->n_tokens = 0;
+}
+
 int users_serve(struct users *t, const struct principal *who, int64_t now_ms,
                 struct users_left *left, struct err *e)
 {
@@ -89,10 +97,7 @@ int users_serve(struct users *t, const struct principal *who, int64_t now_ms,
     const struct users_limits *most = &t->limits;
     *left = (struct users_left){-1, -1, 0};
     if (!u || (!most->asks && !most->tokens)) return 0;
-    if (!u->asks_ms || now_ms - u->asks_ms >= USERS_MINUTE_MS) {
-        u->asks_ms = now_ms;
-        u->n_asks = u->n_tokens = 0;
-    }
+    roll(u, now_ms);
     left->wait_s = (u->asks_ms + USERS_MINUTE_MS - now_ms + 999) / 1000;
     if (most->asks) left->asks = u->n_asks < most->asks ? most->asks - u->n_asks : 0;
     if (most->tokens) left->tokens = u->n_tokens < most->tokens ? most->tokens - u->n_tokens : 0;
@@ -109,10 +114,12 @@ int users_serve(struct users *t, const struct principal *who, int64_t now_ms,
                    left->asks ? "tokens" : "requests", (long long)left->wait_s);
 }
 
-void users_served(struct users *t, const char *name, int64_t n_tokens)
+void users_served(struct users *t, const char *name, int64_t n_tokens, int64_t now_ms)
 {
     struct user *u = t->limits.tokens ? users_of(t, name) : NULL;
-    if (u) u->n_tokens += n_tokens;
+    if (!u) return;
+    roll(u, now_ms);
+    u->n_tokens += n_tokens;
 }
 
 int64_t users_disk(const struct user *u)

@@ -72,7 +72,7 @@ struct users_left {
 int users_serve(struct users *t, const struct principal *who, int64_t now_ms,
                 struct users_left *left, struct err *e);
 /* Counts the tokens of a request that was answered. */
-void users_served(struct users *t, const char *name, int64_t n_tokens);
+void users_served(struct users *t, const char *name, int64_t n_tokens, int64_t now_ms);
 int64_t users_disk(const struct user *u); /* bytes of all its jobs */
 bool users_over_disk(const struct users *t, const struct user *u);
 void users_each(struct users *t, void (*call)(void *arg, struct user *u), void *arg);

@@ -157,7 +157,7 @@ static void test_json(void)
 
 /* Checks the result of the last attempt, to which the counts of earlier ones are added. */
 /* Checks results that no rank of ours writes: a member that comes often, a count beyond the range,
- * and members that are no numbers. */
+ * and members of other types. */
 static void test_hostile(const struct serve_counts *c)
 {
     enum { N = 2000 };

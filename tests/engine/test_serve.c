@@ -888,7 +888,8 @@ static void test_memory(void)
     free_told(&j);
 }
 
-/* Puts a request whose prompt is n letters between `before` and `after`, in one piece or several. */
+/* Puts a request whose prompt is n letters between `before` and `after`, in one piece or
+ * several. */
 static void put_between(struct serve_asks *s, uint64_t id, const char *before, size_t n,
                         const char *after)
 {

@@ -32,26 +32,25 @@
 /* clang-format off */
 static const struct kind {
     const char *name;
-    int32_t precision;
+    int32_t precision, determinism;
     struct model_shape shape;
-    int32_t determinism; /* DET_OFF stands for DET_RUN */
 } models[] = {
-    {"llama", PRECISION_FP32, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
-    {"bf16", PRECISION_BF16, {.family = FAMILY_LLAMA, .n_kv_heads = 2, .qkv_bias = 1}},
-    {"fp16", PRECISION_FP16, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
-    {"window", PRECISION_FP32, {.family = FAMILY_LLAMA, .n_kv_heads = 4, .window = 90}},
-    {"ranks", PRECISION_FP32, {.family = FAMILY_LLAMA, .n_kv_heads = 2}, DET_RANKS},
-    {"gpt2", PRECISION_FP32, {.family = FAMILY_GPT2, .max_pos = 512, .tied = 1}},
-    {"gpt_oss", PRECISION_FP32,
+    {"llama", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
+    {"bf16", PRECISION_BF16, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2, .qkv_bias = 1}},
+    {"fp16", PRECISION_FP16, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
+    {"window", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 4, .window = 90}},
+    {"ranks", PRECISION_FP32, DET_RANKS, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
+    {"gpt2", PRECISION_FP32, DET_RUN, {.family = FAMILY_GPT2, .max_pos = 512, .tied = 1}},
+    {"gpt_oss", PRECISION_FP32, DET_RUN,
      {.family = FAMILY_GPT_OSS, .n_kv_heads = 2, .window = 70, .layer_mask = {2}, .n_experts = 3,
       .experts_per_token = 2}},
-    {"tnl", PRECISION_FP32, {.family = FAMILY_TNL, .layer_mask = {1}}},
-    {"linear", PRECISION_BF16,
+    {"tnl", PRECISION_FP32, DET_RUN, {.family = FAMILY_TNL, .layer_mask = {1}}},
+    {"linear", PRECISION_BF16, DET_RUN,
      {.family = FAMILY_LINEAR, .feature_map = ACT_ELU1, .normalise = 1}},
-    {"minimax", PRECISION_FP32,
+    {"minimax", PRECISION_FP32, DET_RUN,
      {.family = FAMILY_MINIMAX, .n_kv_heads = 2, .n_experts = 3, .experts_per_token = 2,
       .residual = {1, 1, 1, 1, 1, 1}}},
-    {"qwen3_next", PRECISION_FP32,
+    {"qwen3_next", PRECISION_FP32, DET_RUN,
      {.family = FAMILY_QWEN3_NEXT, .n_kv_heads = 2, .layer_mask = {1}, .dense_mask = {1},
       .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 6, .delta_value_dim = 5,
       .conv_width = 3, .n_experts = 3, .experts_per_token = 2, .expert_width = 12,
@@ -102,7 +101,7 @@ static void job_of(struct job *j, const struct kind *x, int P, bool serves)
     small_sizes(&j->spec.model.shape, 48);
     j->spec.seed = 3;
     j->spec.precision.params = x->precision;
-    j->spec.determinism = x->determinism ? x->determinism : DET_RUN;
+    j->spec.determinism = x->determinism;
     j->spec.resources.ranks = P;
     j->spec.resources.threads = 1;
     j->spec.data.seq_len = N;

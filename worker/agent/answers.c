@@ -40,7 +40,7 @@ struct agent_answers *answers_create(struct agent_session *s)
     const char *most = getenv("SEQD_ANSWERS_SIZE");
     assert(a);
     a->session = s;
-    a->most = most ? strtoul(most, NULL, 10) : ALL_HELD_SIZE;
+    a->most = most && *most ? strtoul(most, NULL, 10) : ALL_HELD_SIZE;
     return a;
 }
 

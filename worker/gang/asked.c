@@ -95,7 +95,7 @@ void asked_take(struct asked *a, const struct rank_msg *head, const void *payloa
     if (head->size >= sizeof ask) memcpy(&ask, payload, sizeof ask);
     if (head->size < sizeof ask || ask.size < 0 || ask.size > RANK_PIECE_SIZE ||
         head->size != sizeof ask + (size_t)ask.size) {
-        lose(a, id); /* of another version: its client must not wait */
+        lose(a, id); /* it has another version's form, and its client must not wait */
         return;
     }
     if (a->still || !add(a, ask.id) ||

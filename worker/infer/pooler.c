@@ -1,5 +1,5 @@
-/* pooler.c: sums hidden states in double over the rows of each rank, in ascending order of rows, and
- * adds the sums of the ranks. */
+/* pooler.c: sums hidden states in double over the rows of each rank, in ascending order of rows,
+ * and adds the sums of the ranks. */
 #include "worker/infer/pooler.h"
 
 #include <math.h>

@@ -88,8 +88,8 @@ void serve_asks_drop(struct serve_asks *s, uint64_t id);
 
 /* Returns the complete request with the lowest turn that has this state, or NULL. */
 struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state);
-/* Returns the request with this id if part is -1, else this prompt of its list. Returns NULL if there
- * is none. */
+/* Returns the request with this id if part is -1, else this prompt of its list. Returns NULL if
+ * there is none. */
 struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id, int part);
 /* Tells whether there is a request whose answer is not sent. */
 bool serve_asks_open(const struct serve_asks *s);
