@@ -20,7 +20,7 @@ inputs() {
     arm64) kernels ! -path 'kernels/cuda/*'; echo tests/arm64.sh ;;
     emulated) kernels ;;
     asan) find kernels worker api/core tests/lib/*.c tests/golden tests/fuzz/seeds/fuzz_config -type f ! -name README.md \
-        ! -path 'kernels/cuda/*' ! -path 'worker/agent/[!d]*' ! -path 'worker/agent/d[!e]*' ! -path 'worker/gang/*' ;; # of agent/, describe.c is tested
+        ! -path 'tests/golden/clients/*' ! -path 'kernels/cuda/*' ! -path 'worker/agent/[!d]*' ! -path 'worker/agent/d[!e]*' ! -path 'worker/gang/*' ;; # of agent/, describe.c is tested
     asan/*) reads "${CC:-cc}" -std=c11 -D_GNU_SOURCE "tests/engine/${1#asan/}.c" | grep '^tests/' ;;
     esac | LC_ALL=C sort -u
 }
