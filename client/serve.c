@@ -258,22 +258,42 @@ static void print_key(const struct cli *c)
     puts(")\"");
 }
 
-static void print_curl(const struct cli *c, const char *model, bool found)
+/* Tells whether the job answers with vectors. */
+static bool embeds(const struct jv *job)
 {
-    struct jv *body = jv_object(), *list = jv_array(), *message = jv_object();
-    struct server_context known = {0};
-    const char *url = http_url(c->http), *ca = cli_ca(c);
+    const struct jv *serve = jv_get(jv_get(job, "spec_effective"), "serve");
+    return !strcmp(jv_str(serve, "task", ""), "embed");
+}
+
+/* Returns the body of a first request. */
+static struct jv *first_body(const char *model, bool vectors)
+{
+    struct jv *body = jv_object();
+    jv_put(body, "model", jv_string(model, strlen(model)));
+    if (vectors) {
+        jv_put(body, "input", jv_string("Hello", 5));
+        return body;
+    }
+    struct jv *list = jv_array(), *message = jv_object();
     jv_put(message, "role", jv_string("user", 4));
     jv_put(message, "content", jv_string("Hello", 5));
     jv_add(list, message);
-    jv_put(body, "model", jv_string(model, strlen(model)));
     jv_put(body, "messages", list);
+    return body;
+}
+
+static void print_curl(const struct cli *c, const struct jv *job, const char *model, bool found)
+{
+    struct jv *body = first_body(model, embeds(job));
+    struct server_context known = {0};
+    const char *url = http_url(c->http), *ca = cli_ca(c);
     char *json = jv_dump(body, JV_COMPACT | JV_ASCII);
     if (!ca && !context_read(url, &known, NULL) && *known.ca) ca = known.ca;
     fputs("curl -s", stdout);
     if (!found) fputs(" --unix-socket ", stdout), print_word(url + 5);
     if (ca && found) fputs(" --cacert ", stdout), print_word(ca);
-    fputs(" \"$OPENAI_BASE_URL/chat/completions\" -H \"Authorization: Bearer $OPENAI_API_KEY\""
+    printf(" \"$OPENAI_BASE_URL/%s\"", embeds(job) ? "embeddings" : "chat/completions");
+    fputs(" -H \"Authorization: Bearer $OPENAI_API_KEY\""
           " -H 'Content-Type: application/json' -d ",
           stdout);
     print_word(json);
@@ -303,11 +323,14 @@ static void print_ready(const struct cli *c, const struct jv *job)
     } else if (!api_print(c, job)) {
         printf("export OPENAI_BASE_URL=%s\n", base);
         print_key(c);
-        print_curl(c, model, found);
+        print_curl(c, job, model, found);
     }
     fflush(stdout);
-    cli_say(c, "job %s runs until it is cancelled; next: seqctl chat %s; seqctl cancel %s", id,
-            is_plain(name) ? name : id, id);
+    if (embeds(job))
+        cli_say(c, "job %s runs until it is cancelled; next: seqctl cancel %s", id, id);
+    else
+        cli_say(c, "job %s runs until it is cancelled; next: seqctl chat %s; seqctl cancel %s", id,
+                is_plain(name) ? name : id, id);
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */
