@@ -29,6 +29,7 @@ struct openai_request {
     struct principal who;    /* who has sent it */
     bool events;             /* the answer is text/event-stream */
     size_t written, credited;
+    int64_t n_pieces; /* pieces of a stream; each has a token, as a rule */
 };
 
 static void destroy(struct openai_request *q)
@@ -47,9 +48,13 @@ void openai_drop(struct routes *R)
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
+/* Gives the answer up. The user has used the tokens of a stream so far, as far as seqd knows. */
 static void give_up(struct openai_request *q)
 {
-    if (q->served) serving_close(q->served);
+    if (!q->served) return;
+    users_served(control_users(q->R->control), q->who.user, q->n_pieces,
+                 control_now_ms(q->R->control));
+    serving_close(q->served);
     q->served = NULL;
 }
 
@@ -73,6 +78,7 @@ static void on_want(void *arg)
 
 static void write_piece(struct openai_request *q, const struct msg *m)
 {
+    q->n_pieces++;
     q->written += m->size;
     if (m->size && http_stream_write(q->stream, m->data, m->size)) {
         give_up(q); /* the client has gone, or the node sent more than it may */

@@ -18,7 +18,7 @@ static const struct {
             {offsetof(struct rank_serving, dropped), "dropped", "dropped"},
             {offsetof(struct rank_serving, prompt_tokens), "prompt_tokens", "n_prompt_tokens"},
             {offsetof(struct rank_serving, tokens), "tokens", "n_tokens"},
-            {offsetof(struct rank_serving, kept_tokens), "kept_tokens", NULL},
+            {offsetof(struct rank_serving, kept_tokens), "kept_tokens", "n_kept_tokens"},
             {offsetof(struct rank_serving, passes), "passes", NULL},
             {offsetof(struct rank_serving, rows), "rows", NULL},
             {offsetof(struct rank_serving, pass_us), "pass_us", NULL}};
@@ -164,6 +164,16 @@ static int result_index(const struct jread *r)
     return -1;
 }
 
+/* Returns the part of a result's sum that is of earlier attempts. A result counts all tokens of
+ * prompts, and the reports count kept ones apart. */
+static int64_t earlier(const struct serve_counts *c, int i)
+{
+    const int64_t n = sum_of(&c->before, i);
+    return sums[i].at == offsetof(struct rank_serving, prompt_tokens)
+               ? add(n, c->before.kept_tokens)
+               : n;
+}
+
 /* Tells whether a number follows the key that ends at `at`. */
 static bool is_count(const char *at)
 {
@@ -200,7 +210,7 @@ char *serve_counts_result(const struct serve_counts *c, const char *result)
             if (jread_next(&r) != J_NUMBER || jread_int(&r, &count) || count < 0 || count > MOST)
                 continue;
             n += (size_t)snprintf(out + n, room - n, "%.*s%lld", (int)(r.text - copied), copied,
-                                  (long long)add(count, sum_of(&c->before, i)));
+                                  (long long)add(count, earlier(c, i)));
             copied = r.text + r.len;
         }
     snprintf(out + n, room - n, "%s", copied);

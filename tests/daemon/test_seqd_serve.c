@@ -667,6 +667,22 @@ static void test_limits(void)
     const int fd = ask_as(text, COMPLETIONS, body);
     UNTIL(told.n_asks == 3);
     close(fd);
+    UNTIL(told.n_drops == 1);
+    /* a stream that its client leaves counts its pieces */
+    t->limits.tokens = 100;
+    const int left = ask_as(text, COMPLETIONS, body);
+    UNTIL(told.n_asks == 4);
+    answer(200, "data: 1\n\n", 9, true, true);
+    answer(0, "data: 2\n\n", 9, true, true);
+    clear();
+    CHECK(receive(left, "data: 2"));
+    close(left);
+    UNTIL(told.n_drops == 2);
+    const int next = ask_as(text, COMPLETIONS, body);
+    UNTIL(told.n_asks == 5);
+    answer(200, "{}", 2, false, false);
+    CHECK(answer_of(next) == 200);
+    CHECK_MSG(strstr(reply, "remaining-tokens: 84\r\n"), "%s", reply);
     t->limits = (struct users_limits){0};
     finish();
 }

@@ -197,6 +197,12 @@ static void test_result(void)
     CHECK_STR(out, "{\"requests\":8,\"other\":{\"requests\":5},\"refused\": 3 ,"
                    "\"n_prompt_tokens\":9007199254740992,\"n_tokens\":\"7\"}");
     free(out);
+    /* a result counts kept tokens among those of prompts, and reports count them apart */
+    c.before.kept_tokens = 20;
+    out = serve_counts_result(&c, "{\"n_prompt_tokens\":300,\"n_kept_tokens\":50}");
+    CHECK_STR(out, "{\"n_prompt_tokens\":420,\"n_kept_tokens\":70}");
+    free(out);
+    c.before.kept_tokens = 0;
     test_hostile(&c);
 }
 
