@@ -65,6 +65,7 @@ all=
 [ $# -gt 0 ] || set -- README.md api/JOBS.md deploy/README.md
 # Document and first command.
 by_hand='README.md make check
+api/JOBS.md lm_eval --model local-completions --tasks arc_easy \
 api/JOBS.md llama-quantize --allow-requantize --pure IN.gguf OUT.gguf Q8_0
 deploy/README.md make
 deploy/README.md seqd --state /var/lib/seqd --node-address 10.0.0.1:7434
