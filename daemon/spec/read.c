@@ -496,7 +496,7 @@ static int check_name(const struct spec_reader *r)
     if (mark && r->s->kind == JOB_SERVE)
         return err_field(r->e, ERR_INVALID, "name",
                          "name \"%.40s\": requests name an adapter after a colon and an owner "
-                         "before a slash, so a serve job's name has no %c: leave it out",
+                         "before a slash, so a serve job's name has no \"%c\": leave it out",
                          name, mark);
     if (!*name || name[strspn(name, "0123456789")]) return 0;
     return err_field(r->e, ERR_INVALID, "name",

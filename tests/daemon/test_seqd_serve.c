@@ -633,7 +633,7 @@ static void test_together(void)
     for (int i = 0; i < 6; i++) close(fd[i]);
     const int status = post("/v1/jobs", "{\"kind\":\"serve\",\"name\":\"a:b\"}");
     CHECK_MSG(status == 400, "%d %s", status, reply);
-    CHECK_MSG(strstr(reply, "no :") && strstr(reply, "name"), "%s", reply);
+    CHECK_MSG(strstr(reply, "name has no"), "%s", reply);
     finish();
 }
 
