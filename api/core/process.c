@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "api/core/log.h"
 
@@ -33,6 +34,12 @@ void process_begin(void)
 void process_hide(void)
 {
     const int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+    struct rlimit core;
+    /* no core at all, because even registers have bytes of a text that is copied */
+    if (!getrlimit(RLIMIT_CORE, &core)) {
+        core.rlim_cur = 0;
+        setrlimit(RLIMIT_CORE, &core);
+    }
     /* a kernel that writes no cores has no such file */
     if (fd < 0 ? errno != ENOENT : write(fd, "0", 1) < 0)
         log_warn("process.hide", "errno=%d: cores of this process may have requests", errno);

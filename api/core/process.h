@@ -17,8 +17,9 @@ struct process_stat {
  * and the program's output would be written to that file. After the call, a write past
  * RLIMIT_FSIZE fails with EFBIG instead of killing the program. */
 void process_begin(void);
-/* Keeps the memory of this process out of its core, because it has the requests of clients.
- * Programs that it starts later inherit this. Their cores, too, have registers alone. */
+/* Lets this process leave no core, because its memory has the requests of clients. If the kernel
+ * hands cores to a program, which may ignore the limit, they have registers alone. Programs that
+ * the process starts later inherit this. */
 void process_hide(void);
 /* Reads the state of a process. Returns -1 if there is no such process. */
 int process_stat(int pid, struct process_stat *out);

@@ -31,7 +31,7 @@ struct agent_answers {
     struct agent_session *session;
     struct agent_answer *first;
     size_t n_held, most; /* of all answers */
-    bool hidden;         /* this process has had a request, so its cores have no memory */
+    bool hidden;         /* this process has had a request, so it leaves no core */
 };
 
 struct agent_answers *answers_create(struct agent_session *s)
