@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Faults under a job that serves, with 12 open streams, 4 long prompts and 4 requests that wait: each
+# Faults under a job that serves, with 16 open streams, 4 long prompts and 4 requests that wait: each
 # program is killed, a rank stands still, and a node is lost. Every request ends with an answer or an
 # error, and the job serves again. Then readers that stop, and 256 connections at once. No prompt and
 # no answer is in a file or in a core.

@@ -56,7 +56,8 @@ static inline void sp_drop_nothing(struct sp_drop *d)
  *             then received blocks, alternately
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 gradients that are passed on; NULL without
  *             backward
- *   m         [H, T] running maximum (lse holds the running sum)
+ *   m         [H, T] running maximum (lse holds the running sum); in a piece of a prompt
+ *             (paged.h), the running sum
  *   delta     [H, T]; NULL without backward
  *   part      in the comm segment (anywhere when P = 1), for attn_decode: the partial results of
  *             every rank for the n tokens of a pass, o [n, H*D] and lse [H, n], and then workspace.
