@@ -129,13 +129,19 @@ static int answer(const struct option_table *t, const struct option_entry *r)
     return 1;
 }
 
+/* Returns whether getopt_long must find a value. */
+static int takes(const struct option_entry *r)
+{
+    if (!r->value) return no_argument;
+    return *r->value == '[' ? optional_argument : required_argument;
+}
+
 int option_line(const struct option_table *t, int argc, char **argv, void *target,
                 struct option_sources *from, struct err *e)
 {
     struct option longs[OPTION_ROWS + 1] = {{0}};
     for (int i = 0; i < t->n_rows; i++)
-        longs[i] = (struct option){t->rows[i].name,
-                                   t->rows[i].value ? required_argument : no_argument, NULL, i};
+        longs[i] = (struct option){t->rows[i].name, takes(&t->rows[i]), NULL, i};
     opterr = 0;
     optind = 0; /* restarts getopt_long, also in later calls */
     for (int c, at = -1; (c = getopt_long(argc, argv, ":", longs, &at)) != -1; at = -1) {
@@ -145,7 +151,8 @@ int option_line(const struct option_table *t, int argc, char **argv, void *targe
         if (at < 0) return unknown(t, argv[optind - 1], e);
         const struct option_entry *r = &t->rows[at];
         struct err bad;
-        if (set(r, target, optarg, &bad)) return err_set(e, bad.code, "--%s", bad.text);
+        if (set(r, target, optarg ? optarg : "", &bad))
+            return err_set(e, bad.code, "--%s", bad.text);
         from->of[at] = OPTION_LINE;
         if (r->type == OPTION_ANSWER) return answer(t, r);
     }
@@ -258,7 +265,7 @@ static void wrap(FILE *out, const char *text, int *at)
 static void help_row(FILE *out, const struct option_entry *r)
 {
     char left[64], tail[128] = "";
-    snprintf(left, sizeof left, "  --%s%s%s", r->name, r->value ? " " : "",
+    snprintf(left, sizeof left, "  --%s%s%s", r->name, r->value && *r->value != '[' ? " " : "",
              r->value ? r->value : "");
     int at = fprintf(out, "%-*s", HELP_COLUMN, left);
     if (at > HELP_COLUMN) at = fprintf(out, "\n%*s", HELP_COLUMN, "") - 1;

@@ -40,7 +40,9 @@ struct option_entry {
     const char *name;
     enum option_type type;
     enum option_reload reload;
-    const char *value;        /* name of the value in --help; NULL if the option has no value */
+    const char *value;        /* name of the value in --help; NULL if the option has no value. A
+                               * name in brackets, as "[=NAME]", is of a value that may be left out,
+                               * and is the text "" then */
     const char *otherwise;    /* the default, as --help shows it. NULL if it is empty or 0, or if
                                * the text of `help` states it */
     int64_t min, max;         /* range of a number */
