@@ -530,29 +530,32 @@ man: $(MAN_PAGES)
 $(MAN_PAGES): $(PROGRAMS) deploy/man.sh
 	$(Q)mkdir -p $(@D); deploy/man.sh $(B)/$(basename $(@F)) $(@F) >$@.tmp && mv $@.tmp $@
 
-## install: programs, man pages and completion into DESTDIR/PREFIX, systemd's units, users and options, with CUDA=1 the kernels
+## install-bin: programs, man pages and completion into DESTDIR/PREFIX, with CUDA=1 the kernels; nothing outside
 PREFIX ?= /usr/local
 LIBDIR := $(DESTDIR)$(PREFIX)/lib
 SHARE := $(DESTDIR)$(PREFIX)/share
-install: all man
-	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(LIBDIR)/,systemd/system sysusers.d tmpfiles.d) $(DESTDIR)/etc/seqd $(DESTDIR)/srv/seqd
-	install -d $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+install-bin: all man
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	install -m 644 $(B)/man/seqctl.1 $(SHARE)/man/man1
 	install -m 644 $(B)/man/seqd.8 $(B)/man/seqw.8 $(SHARE)/man/man8
 	$(B)/seqctl completion bash >$(SHARE)/bash-completion/completions/seqctl
 	$(B)/seqctl completion zsh >$(SHARE)/zsh/site-functions/_seqctl
 	$(B)/seqctl completion fish >$(SHARE)/fish/vendor_completions.d/seqctl.fish
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+ifeq ($(CUDA),1)
+	install -d $(DESTDIR)$(PREFIX)/lib/seqd
+	install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/seqd
+endif
+
+## install: what install-bin does, systemd's units, users and options, and /srv/seqd
+install: install-bin
+	install -d $(addprefix $(LIBDIR)/,systemd/system sysusers.d tmpfiles.d) $(DESTDIR)/etc/seqd $(DESTDIR)/srv/seqd
 	for u in seqd seqw; do \
 	    sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/$$u.service >$(LIBDIR)/systemd/system/$$u.service && \
 	    install -m 644 deploy/systemd/$$u.sysusers $(LIBDIR)/sysusers.d/$$u.conf && \
 	    install -m 644 deploy/systemd/$$u.tmpfiles $(LIBDIR)/tmpfiles.d/$$u.conf && \
 	    { [ -e $(DESTDIR)/etc/seqd/$$u.toml ] || install -m 644 deploy/systemd/$$u.toml $(DESTDIR)/etc/seqd/$$u.toml; } || exit 1; \
 	done
-ifeq ($(CUDA),1)
-	install -d $(DESTDIR)$(PREFIX)/lib/seqd
-	install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/seqd
-endif
 
 ## deb: packages of Debian for coordinator, agent and client in build/deb (needs debhelper)
 deb: all
@@ -570,7 +573,7 @@ clean:
 	rm -rf build
 
 ## help: this list
-HELP := demo check check-all | all deps install deb clean help | man tests check-docs check-asan check-tsan mutants fuzz sim soak \
+HELP := demo check check-all | all deps install install-bin deb clean help | man tests check-docs check-asan check-tsan mutants fuzz sim soak \
         check-layers check-symbols check-names check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' -v order='$(HELP)' ' \
@@ -581,7 +584,7 @@ help:
 	        for (i = 1; i <= n; i++) if (!(line[i] in shown)) row(line[i]) }'
 
 .PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-names check-headers check-format cuda mutants demo bench paper fuzz sim soak \
-        gpu-check gpu-pack gpu-results deps man install deb format clean help
+        gpu-check gpu-pack gpu-results deps man install install-bin deb format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build
 

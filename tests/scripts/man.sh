@@ -13,6 +13,9 @@ is() { # NAME COMMAND...
 }
 B=${BUILD:-build/release}
 is "make install" make -s install DESTDIR="$T/root" PREFIX=/usr
+is "make install-bin" make -s install-bin DESTDIR="$T/bin-root" PREFIX=/opt/seqd
+is "install-bin writes beneath PREFIX alone" [ "$(cd "$T/bin-root" && echo * && cd opt/seqd && echo *)" = "opt"$'\n'"bin share" ]
+is "it has all programs" [ "$(ls "$T/bin-root/opt/seqd/bin" | xargs)" = "seqctl seqd seqgang seqrank seqw" ]
 share=$T/root/usr/share
 has_verbs() { # every verb of the list has its help in the page
     local v
