@@ -559,15 +559,18 @@ static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
 
 /* Finds the certificate with this fingerprint in the chain, and writes it to ca. If the chain has
  * no such certificate, the error has the fingerprint of the last certificate, which is the
- * authority's. */
+ * authority's. Without a fingerprint, takes that last certificate. */
 static int probe_choose(const STACK_OF(X509) * chain, const char *fingerprint,
                         char ca[PKI_PEM_SIZE], struct err *e)
 {
     char seen[SHA256_HEX] = "none";
-    for (int i = 0; chain && i < sk_X509_num(chain); i++) {
+    const int n = chain ? sk_X509_num(chain) : 0;
+    for (int i = 0; fingerprint && i < n; i++) {
         cert_digest(sk_X509_value(chain, i), seen);
         if (!strcmp(seen, fingerprint)) return cert_write(sk_X509_value(chain, i), ca, e);
     }
+    if (!fingerprint && n) return cert_write(sk_X509_value(chain, n - 1), ca, e);
+    if (!fingerprint) return err_set(e, ERR_PEER, "the TLS server there shows no authority");
     return err_set(e, ERR_PEER,
                    "the coordinator there shows an authority with the fingerprint %s and the join "
                    "token is for %s: it is another coordinator, or a machine between you and it; "
@@ -589,4 +592,13 @@ int pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca[PKI_PE
     SSL_free(s);
     SSL_CTX_free(c);
     return rc;
+}
+
+int pki_fingerprint_of(const char *ca, char out[SHA256_HEX], struct err *e)
+{
+    X509 *x = cert_parse(ca);
+    if (x) cert_digest(x, out);
+    X509_free(x);
+    ERR_clear_error();
+    return x ? 0 : err_set(e, ERR_INVALID, "the text is no certificate");
 }

@@ -88,8 +88,12 @@ int pki_read(const char *cert, struct pki_node *out, struct err *e);
  * ERR_CORRUPT. */
 int pki_match(const char *key, const char *cert, const char *ca, struct err *e);
 
+/* Computes the fingerprint of an authority's certificate. Fails with ERR_INVALID if `ca` is no
+ * certificate. */
+int pki_fingerprint_of(const char *ca, char out[SHA256_HEX], struct err *e);
 /* Gets the certificate of a server's authority by a TLS handshake. `fd` is connected to the server
- * and non-blocking. `ca` gets the certificate that has the given fingerprint. Fails with ERR_PEER
+ * and non-blocking. `ca` gets the certificate that has the given fingerprint. If fingerprint is
+ * NULL, `ca` gets whatever the server shows, which proves nothing. Fails with ERR_PEER
  * if no TLS server answers, or if the fingerprint of the server's authority differs; the error
  * names the fingerprint of that authority. Fails with ERR_TIMEOUT after timeout_ms, or with
  * ERR_INTERNAL. */

@@ -9,10 +9,11 @@
 #include "api/core/adapter.h"
 #include "api/core/removal.h"
 #include "api/core/version.h"
+#include "api/join_key.h"
 #include "api/wire_pack.h"
 
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_DROP == (int)SEQD__MSG__BODY_DROP,
+                  (int)MSG_PROOF == (int)SEQD__MSG__BODY_PROOF,
               "enum msg_type numbers the members of Msg.body");
 
 #define HOUR_MS 3600000
@@ -294,7 +295,9 @@ static const struct wire_field removal[] = {NUMBER(Remove, job, job, 1, INT64_MA
 static const struct wire_field removed[] = {
     NUMBER(Removed, size, total, 0, INT64_MAX), ERROR(Removed), NUMBER(Removed, job, job, 1, INT64_MAX), NUMBER(Removed, what, what, 0, REMOVAL_N - 1), END};
 static const struct wire_field leaving[] = {NUMBER(Leaving, end_s, end_s, 0, WIRE_MAX_TIME_S), NUMBER(Leaving, margin_s, margin_s, 0, WIRE_MAX_TIME_S), END};
-static const struct wire_field quit[] = {TEXT(Quit, reason, reason), END};
+static const struct wire_field quit[] = {TEXT(Quit, reason, reason), NUMBER(Quit, code, code, 0, 255), END};
+static const struct wire_field prove[] = {LENT(Prove, nonce, token, JOIN_NONCE_HEX), END};
+static const struct wire_field proof[] = {LENT(Proof, proof, token, JOIN_NONCE_HEX), END};
 static const struct wire_field ask[] = {
     ATTEMPT(Ask), NUMBER(Ask, request, request, 1, INT64_MAX), NUMBER(Ask, endpoint, endpoint, 0, SERVE_MODELS - 1),
     NUMBER(Ask, named, named, -1, SPEC_ADAPTERS - 1), TEXT(Ask, model, model), TEXT(Ask, user, user), FLAG(Ask, more, more), DATA(Ask, data, WIRE_CHUNK), END};
@@ -341,6 +344,8 @@ static const struct row {
     [MSG_ANSWER] = {7, &seqd__answer__descriptor, answer},
     [MSG_CREDIT] = {7, &seqd__credit__descriptor, credit},
     [MSG_DROP] = {7, &seqd__drop__descriptor, drop},
+    [MSG_PROVE] = {7, &seqd__prove__descriptor, prove},
+    [MSG_PROOF] = {7, &seqd__proof__descriptor, proof},
 };
 _Static_assert(WIRE_CHUNK == RANK_PIECE_SIZE, "a piece is one message");
 _Static_assert(sizeof rows / sizeof rows[0] == MSG_TYPE_N, "every message has its row");

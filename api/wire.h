@@ -56,13 +56,14 @@
  *                    the node, and seqd answers their clients. No request or answer is stored or
  *                    sent again
  *   seqd  QUIT       tells the agent to stop every gang of its node and then to end. seqd --dev
- *                    sends it when it ends
+ *                    and the seqd of a `seqd run` with a join key send it when they end
  *   seqd  DESCRIBE, FETCH, TRACE are questions with a number, which the answer repeats. Each is
  *         answered once: DESCRIBE by DESCRIBED (or by FETCHED if it asks for all models), FETCH
  *         and TRACE by FETCHED
  *
  * Over `Join`, which needs no certificate (api/rpc.h), the node sends one JOIN with a token and
- * gets JOINED or REFUSED; then the node closes the stream.
+ * gets JOINED or REFUSED; then the node closes the stream. A node with a join key sends PROVE
+ * before that, and JOIN only after a PROOF that is right.
  *
  * Versions. Both programs speak WIRE_ABI and WIRE_ABI_BEFORE. A session speaks the ABI of its
  * HELLO. seqw first sends a HELLO with WIRE_ABI. If a seqd that knows no newer ABI answers
@@ -168,6 +169,10 @@ enum msg_type {
     /* seqd -> seqw */
     MSG_CREDIT, /* the client has read `total` more bytes of the answer */
     MSG_DROP,   /* the client has gone, so no answer is needed */
+    /* seqw -> seqd */
+    MSG_PROVE, /* asks for a proof that seqd has the key of this node's --join-key */
+    /* seqd -> seqw */
+    MSG_PROOF, /* the proof */
     MSG_TYPE_N
 };
 
@@ -175,7 +180,7 @@ enum msg_type {
 static inline bool msg_from_node(enum msg_type t)
 {
     return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN || t == MSG_REMOVED ||
-           t == MSG_LEAVING || t == MSG_ANSWER;
+           t == MSG_LEAVING || t == MSG_ANSWER || t == MSG_PROVE;
 }
 
 struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
@@ -290,8 +295,10 @@ struct msg {
     /* SAVE, STOP, REFUSED, QUIT */
     char reason[512];
     /* JOIN: token is the join token or "", and pem is the request for a certificate. JOINED: pem
-     * is the certificate. These texts are PEM (api/pki.h). */
+     * is the certificate. These texts are PEM (api/pki.h). PROVE: token is a nonce. PROOF: token is
+     * the proof (api/join_key.h). */
     const char *token, *pem;
+    int32_t code; /* QUIT, since ABI 7: the exit status of the agent */
 };
 
 /* Tells whether `name` may be the name of a node. It is checked because names of nodes appear in

@@ -36,6 +36,11 @@
 #include "daemon/spec/json.h"
 #include "daemon/upload/uploads.h"
 
+enum {
+    QUIT_MS = 20000, /* time for the nodes of a run to end */
+    QUIT_LOOK_MS = 20
+};
+
 struct seqd {
     struct options o;
     unsigned char secret[SECRET_SIZE];
@@ -45,6 +50,9 @@ struct seqd {
     struct auth *auth;
     struct control *control;
     struct pki *pki; /* NULL if sessions of nodes are not encrypted */
+    struct join_key key;
+    struct loop_timer *quit; /* runs while nodes are told to end */
+    int64_t quit_ms;         /* time at which seqd ends without them */
     struct joins *joins;
     struct links *link;
     struct routes routes;
@@ -104,8 +112,11 @@ static int create_joins(struct seqd *d, struct err *e)
     if (address_is_plain(o->node_address)) return 0;
     if (file_join(dir, e, "%s/pki", o->state_dir)) return -1;
     if (!(d->pki = pki_open(dir, utc_ms() / 1000, e))) return -1;
-    const struct joins_options j = {d->store,   d->pki, o->cert_ttl_s, utc_ms, answer_join,
-                                    close_node, d};
+    const bool keyed = *o->join_key;
+    if (keyed && join_key_read(o->join_key, &d->key, e)) return -1;
+    const struct joins_options j = {
+        d->store,   d->pki, o->cert_ttl_s,          utc_ms,           answer_join,
+        close_node, d,      keyed ? &d->key : NULL, o->join_key_nodes};
     if (!(d->joins = joins_create(&j, e))) return -1;
     d->routes.joins = d->joins;
     log_info("seqd.authority", "dir=%s fingerprint=%s", dir, pki_fingerprint(d->pki));
@@ -158,6 +169,44 @@ static void on_reload(struct seqd *d)
     notify_ready(d->notify);
 }
 
+/* ---- the nodes of a run ---------------------------------------------------------------------- */
+
+/* Reads the exit code that `seqd run` has left in the file that SEQD_RUN names. */
+static int run_code(void)
+{
+    const char *path = getenv("SEQD_RUN");
+    struct err e;
+    char *text = path && *path == '/' ? file_read(path, 16, NULL, &e) : NULL;
+    const int code = text ? atoi(text) : 0;
+    free(text);
+    return code;
+}
+
+/* Stops the loop as soon as no node has a session. */
+static void quit_look(void *arg)
+{
+    struct seqd *d = arg;
+    const struct nodes *t = control_nodes(d->control);
+    int up = 0;
+    for (int i = 0; i < t->n; i++) up += t->node[i].up;
+    if (!up || loop_now_ms(d->loop) >= d->quit_ms)
+        loop_stop(d->loop);
+    else
+        loop_timer_set(d->quit, QUIT_LOOK_MS);
+}
+
+/* Tells the nodes of a `seqd run` to end with the run's exit code. */
+static void quit_nodes(struct seqd *d)
+{
+    const struct msg m = {.type = MSG_QUIT, .reason = "the run ends", .code = run_code()};
+    const struct nodes *t = control_nodes(d->control);
+    for (int i = 0; i < t->n; i++)
+        if (t->node[i].up) link_send(d->link, t->node[i].name, &m);
+    d->quit_ms = loop_now_ms(d->loop) + QUIT_MS;
+    if (!d->quit) d->quit = loop_timer_create(d->loop, quit_look, d);
+    quit_look(d);
+}
+
 static void on_signal(void *arg, int signo)
 {
     struct seqd *d = arg;
@@ -179,6 +228,8 @@ static void on_signal(void *arg, int signo)
     control_pause(d->control);
     if (d->dev)
         dev_stop(d->dev, on_gone, d);
+    else if (*d->o.join_key && !d->quit)
+        quit_nodes(d);
     else
         loop_stop(d->loop);
 }
@@ -300,6 +351,8 @@ static void destroy(struct seqd *d)
     dev_destroy(d->dev);
     if (d->routes.trail) trail_stop(d->routes.trail);
     errands_end(d->routes.planner, false);
+    loop_timer_destroy(d->quit);
+    explicit_bzero(&d->key, sizeof d->key);
     /* first, so that the requests that it commits are still answered */
     store_close(d->store);
     uploads_close(d->routes.uploads); /* before HTTP, which owns the bodies of uploads */

@@ -51,6 +51,11 @@ static const struct option_entry rows[] = {
      "Where nodes dial: unix:/path, or HOST:port (numeric) over TLS, where nodes join with a token "
      "of `seqctl nodes token`; insecure:HOST:port is plain, for tests and networks where every "
      "machine is trusted (default unix:DIR/node.sock)."},
+    {"join-key", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(join_key), NULL,
+     "32 or more random bytes (0600) that nodes named rank-1, rank-2, ... have, too, and join with "
+     "instead of a token (seqw --join-key); `seqd run` gives it to its coordinator."},
+    {"join-key-nodes", OPTION_NUMBER, OPTION_RESTART, "N", "1", 0, NODE_MAX, AT(join_key_nodes), NULL,
+     "Names that may join with the key."},
     {"node-cert-ttl", OPTION_TEXT, OPTION_RESTART, "T", "30d", 0, 0, AT(cert_ttl), NULL,
      "How long certificates of nodes hold, as 12h or 30d; nodes renew them at half of it."},
     {"save-grace", OPTION_TEXT, OPTION_RESTART, "T", "10m", 0, 0, AT(save_grace), NULL,
@@ -321,6 +326,9 @@ static int check(const void *target, struct err *e)
     int64_t ttl_s, grace_s, lost_ms, all, own;
     if (rest_tls(o, e)) return -1;
     if (*o->node && address_check(o->node, e)) return err_prefix(e, "--node-address");
+    if (*o->join_key && (!*o->node || address_is_plain(o->node)))
+        return err_set(e, ERR_INVALID,
+                       "--join-key is for nodes that join over TLS: give --node-address HOST:port");
     if (*o->node && o->dev && !address_is_plain(o->node))
         return err_set(
             e, ERR_INVALID,

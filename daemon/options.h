@@ -26,7 +26,9 @@ struct options {
     /* TLS of listen; "" stands for plain HTTP */
     char tls_cert[RANK_PATH_SIZE], tls_key[RANK_PATH_SIZE];
     bool tls_by_proxy;
-    char node[RANK_PATH_SIZE]; /* --node-address */
+    char node[RANK_PATH_SIZE];     /* --node-address */
+    char join_key[RANK_PATH_SIZE]; /* "" if there is none */
+    int64_t join_key_nodes;
     char cert_ttl[32];
     char save_grace[32];
     char node_lost[32];

@@ -11,9 +11,6 @@
 #include "daemon/access/join_table.h"
 #include "daemon/state/doc.h"
 
-/* A join token consists of HEAD, its id, "_" and its secret. The id and the secret are hex digits.
- * By HEAD secret scanners recognise a token. */
-static const char HEAD[] = "seqj_";
 enum { RANDOM_SIZE = 32, RETRY_MS = 5000, TOKEN_TEXT = 256 };
 
 struct joins {
@@ -24,21 +21,6 @@ struct joins {
 static void copy(char *out, size_t size, const char *in)
 {
     snprintf(out, size, "%s", in);
-}
-
-struct joins *joins_create(const struct joins_options *o, struct err *e)
-{
-    struct joins *j = calloc(1, sizeof *j);
-    if (!j) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
-    j->o = *o;
-    if (!join_table_load(&j->t, o->store, e)) return j;
-    free(j);
-    return NULL;
-}
-
-void joins_destroy(struct joins *j)
-{
-    free(j);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -90,6 +72,26 @@ static int check_token(const struct joins *j, const struct joins_token *want, st
     return 0;
 }
 
+/* Appends an empty token to the table, which has room. */
+static struct join_token *add_token(struct joins *j, int64_t now_ms)
+{
+    const int64_t number = join_token_last(&j->t) + 1;
+    struct join_token *k = &j->t.token[j->t.n_tokens++];
+    *k = (struct join_token){.number = number, .created_ms = now_ms};
+    return k;
+}
+
+static void store_token(struct store_txn *t, const struct join_token *k)
+{
+    store_join_token_add(t, &(struct store_join_token){.id = k->id,
+                                                       .hash = k->hash,
+                                                       .names = k->names,
+                                                       .number = k->number,
+                                                       .uses = k->uses,
+                                                       .created_ms = k->created_ms,
+                                                       .expires_ms = k->expires_ms});
+}
+
 struct making {
     joins_made *done;
     void *arg;
@@ -119,26 +121,17 @@ void joins_token_make(struct joins *j, const struct joins_token *want, joins_mad
         made(m, &e);
         return;
     }
-    struct join_token *k = &j->t.token[j->t.n_tokens];
-    *k = (struct join_token){.number = join_token_last(&j->t) + 1,
-                             .uses = want->uses,
-                             .created_ms = now_ms,
-                             .expires_ms = now_ms + want->ttl_s * 1000};
-    j->t.n_tokens++;
+    struct join_token *k = add_token(j, now_ms);
+    k->uses = want->uses;
+    k->expires_ms = now_ms + want->ttl_s * 1000;
     copy(k->names, sizeof k->names, want->names);
     random_hex(k->id, JOIN_ID_SIZE);
     random_hex(secret, RANDOM_SIZE);
-    snprintf(text, sizeof text, "%s%s_%s", HEAD, k->id, secret);
+    snprintf(text, sizeof text, "%s%s_%s", JOIN_TOKEN_HEAD, k->id, secret);
     text_hash(text, k->hash);
     copy(m->id, sizeof m->id, k->id);
     snprintf(m->text, sizeof m->text, "%.100s.%s", text, pki_fingerprint(j->o.ca));
-    store_join_token_add(t, &(struct store_join_token){.id = k->id,
-                                                       .hash = k->hash,
-                                                       .names = k->names,
-                                                       .number = k->number,
-                                                       .uses = k->uses,
-                                                       .created_ms = k->created_ms,
-                                                       .expires_ms = k->expires_ms});
+    store_token(t, k);
     explicit_bzero(secret, sizeof secret);
     explicit_bzero(text, sizeof text);
     log_info("join.token", "id=%s names=%s uses=%lld ttl_s=%lld", k->id, k->names,
@@ -172,6 +165,79 @@ void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key
     jwrite_array(w, key);
     for (int i = 0; i < j->t.n_tokens; i++) write_token(&j->t.token[i], w, NULL);
     jwrite_end(w);
+}
+
+/* ---- the token of the join key ---------------------------------------------------------------- */
+
+/* Drops the tokens of keys, and the certificates that other keys than `id` have given. */
+static void drop_keys(struct joins *j, struct store_txn *t, const char *id)
+{
+    for (int i = j->t.n_tokens - 1; i >= 0; i--) {
+        struct join_token *k = &j->t.token[i];
+        if (strcmp(k->names, JOIN_KEY_NAMES)) continue;
+        if (strcmp(k->id, id)) join_certificates_drop(&j->t, t, k->id);
+        join_token_drop(&j->t, t, k);
+    }
+}
+
+static int key_token(struct joins *j, struct err *e)
+{
+    const int64_t now_ms = j->o.utc_ms();
+    struct store_txn *t = store_begin();
+    drop_keys(j, t, j->o.key->id);
+    join_table_prune(&j->t, t, now_ms);
+    if (j->t.n_tokens == JOIN_TOKENS) {
+        store_commit(j->o.store, t, NULL, NULL);
+        return err_set(e, ERR_CONFLICT,
+                       "there are %d join tokens, as many as there may be, and --join-key needs "
+                       "one: revoke some",
+                       JOIN_TOKENS);
+    }
+    struct join_token *k = add_token(j, now_ms);
+    k->uses = j->o.key_uses;
+    k->expires_ms = now_ms + JOIN_TOKEN_S * 1000;
+    copy(k->names, sizeof k->names, JOIN_KEY_NAMES);
+    copy(k->id, sizeof k->id, j->o.key->id);
+    text_hash(j->o.key->token, k->hash);
+    store_token(t, k);
+    log_info("join.key", "id=%s names=%s uses=%lld", k->id, k->names, (long long)k->uses);
+    store_commit(j->o.store, t, NULL, NULL);
+    return 0;
+}
+
+static bool is_key(const struct joins *j, const struct join_token *k)
+{
+    return j->o.key && !strcmp(k->id, j->o.key->id);
+}
+
+static int gate_prove(void *arg, const char *nonce, char proof[JOIN_NONCE_HEX], struct err *e)
+{
+    const struct joins *j = arg;
+    if (!j->o.key)
+        return err_set(e, ERR_INVALID,
+                       "this coordinator has no join key: join with --join-token-file and a token "
+                       "of `seqctl nodes token`");
+    if (strlen(nonce) != JOIN_NONCE_HEX - 1)
+        return err_set(e, ERR_INVALID, "a nonce has %d hex digits", JOIN_NONCE_HEX - 1);
+    join_key_prove(j->o.key, nonce, pki_fingerprint(j->o.ca), proof);
+    return 0;
+}
+
+struct joins *joins_create(const struct joins_options *o, struct err *e)
+{
+    struct joins *j = calloc(1, sizeof *j);
+    if (!j) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
+    j->o = *o;
+    if (join_table_load(&j->t, o->store, e) || (o->key && key_token(j, e))) {
+        free(j);
+        return NULL;
+    }
+    return j;
+}
+
+void joins_destroy(struct joins *j)
+{
+    free(j);
 }
 
 /* ---- revocation ------------------------------------------------------------------------------ */
@@ -248,6 +314,7 @@ struct joining {
     struct joins *joins;
     int64_t session;
     bool uses_token;      /* joining counts as a use of the token */
+    bool replaces;        /* the node's older certificates are revoked */
     char by[JOIN_ID_HEX]; /* id of the token with which the node first joined */
     struct pki_node node; /* the subject of the certificate */
     char cert[PKI_PEM_SIZE];
@@ -257,8 +324,8 @@ struct joining {
 static struct join_token *token_of(struct joins *j, const char *text)
 {
     char id[JOIN_ID_HEX], hash[SHA256_HEX];
-    const size_t head = sizeof HEAD - 1;
-    if (strncmp(text, HEAD, head) || strlen(text) < head + JOIN_ID_HEX) return NULL;
+    const size_t head = sizeof JOIN_TOKEN_HEAD - 1;
+    if (strncmp(text, JOIN_TOKEN_HEAD, head) || strlen(text) < head + JOIN_ID_HEX) return NULL;
     snprintf(id, sizeof id, "%s", text + head);
     struct join_token *k = join_token_find(&j->t, id);
     text_hash(text, hash);
@@ -297,7 +364,12 @@ static int judge_token(struct joining *c, const struct certificate *owner,
         return err_set(e, ERR_INVALID, "the join token %s is for nodes named %s, not for %s", k->id,
                        k->names, name);
     if (judge_revoked(c->joins, name, k, e)) return -1;
-    if (owner && strcmp(owner->key, c->node.key))
+    const bool other_key = owner && strcmp(owner->key, c->node.key);
+    if (other_key && is_key(c->joins, k) && !strcmp(owner->token, k->id)) {
+        c->replaces = true;
+        return 0;
+    }
+    if (other_key)
         return err_set(e, ERR_INVALID,
                        "the name %s belongs to another key until %s: `seqctl nodes revoke %s` ends "
                        "that, or join with another --name",
@@ -398,6 +470,7 @@ static void issue(struct joining *c, const char *csr)
     const int64_t now_ms = j->o.utc_ms();
     struct store_txn *t = store_begin();
     join_table_prune(&j->t, t, now_ms);
+    if (c->replaces) join_node_drop(&j->t, t, c->node.name);
     join_table_trim(&j->t, t, c->node.name);
     c->node.serial = new_serial(j);
     c->node.from_s = now_ms / 1000 - PKI_SKEW_S;
@@ -430,4 +503,4 @@ static void gate_join(void *arg, int64_t session, const struct pki_node *holder,
         issue(c, m->pem);
 }
 
-const struct link_gate joins_gate = {gate_holder, gate_join};
+const struct link_gate joins_gate = {gate_holder, gate_join, gate_prove};

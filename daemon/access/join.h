@@ -8,6 +8,9 @@
  *   Session                   is accepted if its certificate is in the table, is for its name, and
  *                             is not revoked
  *   JOIN over a Session       gets the next certificate for the same key, without a token
+ *   seqd --join-key FILE      accepts a token that is derived from the file, instead of one that
+ *                             was made (api/join_key.h). A node with the file may take a name that
+ *                             was joined by the file, which ends the older certificates of the name
  *   seqctl nodes revoke NODE  revokes all certificates of the node at once. No join token that
  *                             exists at that time is accepted for the name again (join_table.h).
  *
@@ -30,6 +33,7 @@
 #define JOIN_CERTIFICATES 8192
 /* certificates of one node; a new one replaces the oldest */
 #define JOIN_PER_NODE  16
+#define JOIN_KEY_NAMES "rank-[1-9]*"          /* nodes that may join by a key */
 #define JOIN_USES      10000                  /* largest number of uses of one token */
 #define JOIN_TOKEN_S   ((int64_t)366 * 86400) /* the longest life of a token */
 #define JOIN_TTL_S     ((int64_t)30 * 86400)  /* default life of a certificate */
@@ -48,8 +52,11 @@ struct joins_options {
     void (*answer)(void *arg, int64_t session, const struct msg *m);
     void (*close)(void *arg, const char *node, const char *why);
     void *arg;
+    const struct join_key *key; /* borrowed; NULL if seqd has no join key */
+    int64_t key_uses;           /* number of names that may join by the key */
 };
-/* Loads the tables. */
+/* Loads the tables. With a key, makes the key's token, which is for the names JOIN_KEY_NAMES, and
+ * drops what other keys have left. */
 struct joins *joins_create(const struct joins_options *o, struct err *e);
 void joins_destroy(struct joins *j); /* j may be NULL */
 

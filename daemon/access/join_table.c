@@ -122,6 +122,30 @@ void join_table_trim(struct join_table *j, struct store_txn *t, const char *node
     memmove(c, c + 1, (size_t)(--j->n_certificates - oldest) * sizeof *c);
 }
 
+/* Drops the certificates of a node, or of a token. The other argument is "". */
+static void drop(struct join_table *j, struct store_txn *t, const char *node, const char *token)
+{
+    int kept = 0;
+    for (int i = 0; i < j->n_certificates; i++) {
+        const struct certificate *c = &j->certificate[i];
+        if (!strcmp(c->node, node) || (*token && !strcmp(c->token, token)))
+            store_certificate_remove(t, c->serial);
+        else
+            j->certificate[kept++] = *c;
+    }
+    j->n_certificates = kept;
+}
+
+void join_certificates_drop(struct join_table *j, struct store_txn *t, const char *id)
+{
+    drop(j, t, "", id);
+}
+
+void join_node_drop(struct join_table *j, struct store_txn *t, const char *node)
+{
+    drop(j, t, node, "");
+}
+
 /* ---- revocations ----------------------------------------------------------------------------- */
 
 const struct revocation *join_revocation_find(const struct join_table *j, const char *node)

@@ -63,6 +63,10 @@ int join_revocation_add(struct join_table *t, struct store_txn *txn, const char 
 /* Drops rows that are no longer needed. A token or a certificate is dropped some time after it
  * expires. A revocation is dropped when it refuses none of the remaining tokens. */
 void join_table_prune(struct join_table *t, struct store_txn *txn, int64_t now_ms);
+/* Drops all certificates of nodes that joined with the token `id`. */
+void join_certificates_drop(struct join_table *t, struct store_txn *txn, const char *id);
+/* Drops all certificates of the node. */
+void join_node_drop(struct join_table *t, struct store_txn *txn, const char *node);
 /* Drops the oldest certificate of the node if it already has JOIN_PER_NODE certificates. */
 void join_table_trim(struct join_table *t, struct store_txn *txn, const char *node);
 

@@ -33,6 +33,7 @@ struct link_session {
     int64_t silent_ms; /* time since the session's last message */
     bool refused;      /* REFUSED was sent, so the node should close the session */
     bool joining;      /* a JOIN waits for its answer */
+    bool proved;       /* PROOF was sent */
 };
 
 struct links {
@@ -230,6 +231,24 @@ static void session_join(struct link_session *s, const struct msg *m)
     k->gate->join(k->gate_arg, s->id, stranger ? NULL : rpc_stream_node(s->stream), m);
 }
 
+/* Proves to a stranger that this seqd has the join key. A stream may ask once, before its join. */
+static void session_prove(struct link_session *s, const struct msg *m)
+{
+    struct links *k = s->link;
+    char proof[JOIN_NONCE_HEX];
+    struct msg answer = {.type = MSG_PROOF, .token = proof};
+    struct err e;
+    if (!k->gate || s->joining || s->proved || !rpc_stream_joins(s->stream)) {
+        session_refuse(s, "a request for a proof at the wrong time");
+        return;
+    }
+    s->proved = true;
+    if (k->gate->prove(k->gate_arg, m->token, proof, &e))
+        session_turn_away(s, "-", e.text, RETRY_MS);
+    else
+        session_send(s, &answer);
+}
+
 void link_answer(struct links *k, int64_t session, const struct msg *m)
 {
     struct link_session *s = k->sessions;
@@ -291,6 +310,8 @@ static void stream_message(void *arg, struct rpc_stream *stream, const void *dat
         session_refuse(s, e.text);
     } else if (m.type == MSG_JOIN) {
         session_join(s, &m);
+    } else if (m.type == MSG_PROVE) {
+        session_prove(s, &m);
     } else if (rpc_stream_joins(stream)) {
         session_refuse(s, "without a certificate there is nothing but a join");
     } else if (m.type == MSG_HELLO) {

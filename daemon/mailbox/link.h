@@ -10,7 +10,8 @@
  * STARTUP (1) seqw dials, and dials again whenever there is no session. Over TLS it needs a
  * certificate. To get one, it opens a separate stream with the method Join and sends one JOIN with
  * a token, which is answered by JOINED or REFUSED; the node closes that stream
- * (worker/agent/member.h, join.h).
+ * (worker/agent/member.h, join.h). Before JOIN, a node with a join key sends one PROVE, which is
+ * answered by PROOF or REFUSED.
  *
  * (2) seqw sends HELLO, which names every attempt in its state directory. Any message before HELLO
  * closes the session.
@@ -83,6 +84,7 @@
 #define SEQD_DAEMON_MAILBOX_LINK_H
 
 #include "api/core/loop.h"
+#include "api/join_key.h"
 #include "api/wire.h"
 
 struct links;
@@ -110,6 +112,8 @@ struct link_gate {
     /* Called for each JOIN. link_answer must be called for it, inside this call or later. `holder`
      * is NULL if the sender has only a token. */
     void (*join)(void *arg, int64_t session, const struct pki_node *holder, const struct msg *m);
+    /* Writes the proof for the nonce of a PROVE. Returns -1 with *e if seqd has no join key. */
+    int (*prove)(void *arg, const char *nonce, char proof[JOIN_NONCE_HEX], struct err *e);
 };
 
 struct link_options {

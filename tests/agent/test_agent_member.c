@@ -9,6 +9,7 @@
 #include "api/core/assert.h"
 #include "api/core/clock.h"
 #include "api/core/file.h"
+#include "api/join_key.h"
 #include "tests/lib/test.h"
 #include "worker/agent/member.h"
 
@@ -27,7 +28,8 @@ static struct {
     /* life_s is how long certificates are valid; behind_s is by how many seconds the coordinator's
      * clock is slow */
     int64_t serial, life_s, behind_s;
-    int n_joins;
+    int n_joins, n_proofs;
+    struct join_key key; /* the coordinator's key; its id is "" without one */
 } d;
 static int64_t ahead_ms; /* how far the loop's clock is ahead */
 
@@ -57,7 +59,17 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     struct msg m, out = {.type = MSG_JOINED};
     char cert[PKI_PEM_SIZE];
     arena_init(&a, 1 << 20);
-    CHECK(!wire_unpack(data, size, &a, &m, &e) && m.type == MSG_JOIN && rpc_stream_joins(s));
+    CHECK(!wire_unpack(data, size, &a, &m, &e) && rpc_stream_joins(s));
+    if (m.type == MSG_PROVE) {
+        char proof[JOIN_NONCE_HEX];
+        join_key_prove(&d.key, m.token, pki_fingerprint(*d.key.id ? ours : other), proof);
+        d.n_proofs++;
+        out = (struct msg){.type = MSG_PROOF, .token = proof};
+        reply(s, &out);
+        arena_fini(&a);
+        return;
+    }
+    CHECK(m.type == MSG_JOIN);
     d.n_joins++;
     snprintf(d.token, sizeof d.token, "%s", m.token);
     if (d.refuse) {
@@ -103,6 +115,7 @@ static void stop(void)
 
 static struct {
     char state[96], token_file[96];
+    bool keyed; /* the file has a join key */
     struct member *m;
     int n_ready, n_sent;
     struct msg sent; /* the last message, without the targets of its pointers */
@@ -140,7 +153,9 @@ static void token(const char *text, const struct pki *ca)
 static bool open_member(const char *name, bool with_file)
 {
     static const struct member_calls calls = {on_ready, on_send};
-    const struct member_options o = {d.address, name, n.state, with_file ? n.token_file : NULL};
+    const char *file = with_file ? n.token_file : NULL;
+    const struct member_options o = {d.address, name, n.state, n.keyed ? NULL : file,
+                                     n.keyed ? file : NULL};
     n.n_ready = n.n_sent = 0;
     n.m = member_open(loop, &o, &calls, NULL, &e);
     return n.m != NULL;
@@ -240,6 +255,47 @@ static void test_false_coordinator(void)
     CHECK(d.n_joins == 0 && !member_identity(n.m));
     loop_timer_destroy(t);
     member_close(n.m);
+    stop();
+}
+
+static struct join_key key_file(const char *secret)
+{
+    struct join_key k = {{0}};
+    n.keyed = true;
+    CHECK(!file_write_private(n.token_file, secret, strlen(secret), &e));
+    CHECK(!join_key_read(n.token_file, &k, &e));
+    return k;
+}
+
+/* Checks that the token of a key is sent only after a proof by that key over the authority that
+ * the session has shown. */
+static void test_key(void)
+{
+    static const char *const secret = "0123456789abcdef0123456789abcdef";
+    start(ours);
+    fresh("keyed");
+    d.key = key_file(secret);
+    CHECK_MSG(open_member("rank-1", true), "%s", e.text);
+    UNTIL(n.n_ready == 1);
+    CHECK_STR(d.token, d.key.token);
+    CHECK(d.n_proofs == 1 && d.n_joins == 1 && serial_now() == 1);
+    member_close(n.m);
+    /* Another key, and a proof of the right key that is over another authority, as of a program
+     * between the two that passes messages on. */
+    for (int i = 0; i < 2; i++) {
+        fresh(i ? "relayed" : "other-key");
+        const struct join_key mine = key_file(secret);
+        d.key = i ? mine : key_file("0123456789abcdef0123456789abcdeg");
+        if (i) *d.key.id = 0;
+        key_file(secret);
+        d.n_proofs = d.n_joins = 0;
+        CHECK(open_member("rank-1", true));
+        UNTIL(d.n_proofs == 2);
+        CHECK(d.n_joins == 0 && !member_identity(n.m));
+        member_close(n.m);
+    }
+    CHECK(!chmod(n.token_file, 0644) && !open_member("rank-1", true));
+    CHECK_MSG(strstr(e.text, "can be read by others"), "%s", e.text);
     stop();
 }
 
@@ -390,6 +446,7 @@ int main(void)
     RUN(test_joins_once);
     RUN(test_refused_and_tried_again);
     RUN(test_false_coordinator);
+    RUN(test_key);
     RUN(test_closed_early);
     RUN(test_files);
     RUN(test_renews);

@@ -25,7 +25,8 @@ static struct {
     int n_up, n_down;
     char down_why[128];
 } w;
-static int64_t later_s; /* seconds by which seqd's clock is ahead */
+static const struct join_key *key; /* --join-key; NULL for a seqd without one */
+static int64_t later_s;            /* seconds by which seqd's clock is ahead */
 
 static int64_t utc_ms(void)
 {
@@ -69,7 +70,7 @@ static void start(int port)
     w.store = store_open(w.loop, dir, &e);
     CHECK_MSG(w.store, "%s", e.text);
     w.ca = pki_open(path, time(NULL), &e);
-    const struct joins_options o = {w.store, w.ca, 3600, utc_ms, answer, close_node, NULL};
+    const struct joins_options o = {w.store, w.ca, 3600, utc_ms, answer, close_node, NULL, key, 2};
     w.joins = joins_create(&o, &e);
     CHECK_MSG(w.ca && w.joins, "%s", e.text);
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
@@ -195,6 +196,7 @@ static void node_message(void *arg, struct rpc_stream *s, const void *data, size
     n->got = m.type;
     if (m.type == MSG_REFUSED) snprintf(n->reason, sizeof n->reason, "%s", m.reason);
     if (m.type == MSG_JOINED) snprintf(n->cert, sizeof n->cert, "%s", m.pem);
+    if (m.type == MSG_PROOF) snprintf(n->cert, sizeof n->cert, "%s", m.token);
     arena_fini(&a);
 }
 
@@ -296,6 +298,91 @@ static void test_joins(void)
     leave(&n);
     UNTIL(w.n_down == 1);
     stop();
+}
+
+/* ---- the join key ---------------------------------------------------------------------------- */
+
+static struct join_key key_of(const char *secret)
+{
+    struct join_key k = {{0}};
+    char path[64];
+    snprintf(path, sizeof path, "%s/key", dir);
+    CHECK(!file_write_private(path, secret, strlen(secret), &e) && !join_key_read(path, &k, &e));
+    return k;
+}
+
+/* Asks for a proof. Returns the text of the answer: the proof, or the reason of a refusal. */
+static const char *prove(struct node *n, const char *nonce)
+{
+    const struct rpc_identity id = {pki_ca(w.ca), NULL, NULL};
+    const struct msg m = {.type = MSG_PROVE, .token = nonce};
+    n->first = &m;
+    n->got = 0;
+    n->client = rpc_dial_tls(w.loop, w.address, &id, &node_calls, n, &e);
+    UNTIL(n->got);
+    return n->got == MSG_PROOF ? n->cert : n->reason;
+}
+
+static void test_key(void)
+{
+    struct node n, m;
+    char nonce[JOIN_NONCE_HEX], want[JOIN_NONCE_HEX];
+    struct join_key a = key_of("0123456789abcdef0123456789abcdef"),
+                    b = key_of("0123456789abcdef0123456789abcdeg");
+    start(0);
+    node_key(&n, "rank-1");
+    join_key_nonce(nonce);
+    CHECK(strstr(prove(&n, nonce), "has no join key"));
+    leave(&n);
+    refused(&n, a.token, "knows no such join token");
+    key = &a;
+    restart();
+    join_key_prove(&a, nonce, pki_fingerprint(w.ca), want);
+    CHECK_STR(prove(&n, nonce), want);
+    /* A stream has one proof, and no other message before a join. */
+    const struct msg again = {.type = MSG_PROVE, .token = nonce};
+    node_send(&n, &again);
+    UNTIL(n.n_closed);
+    leave(&n);
+    CHECK(strstr(prove(&n, "00"), "a nonce has 64"));
+    leave(&n);
+    join_key_prove(&b, nonce, pki_fingerprint(w.ca), want);
+    CHECK_MSG(strcmp(prove(&n, nonce), want) != 0, "the proof of one key is that of another");
+    leave(&n);
+    refused(&n, b.token, "knows no such join token");
+    CHECK_MSG(join(&n, a.token), "%s", n.reason);
+    node_key(&m, "node-1");
+    refused(&m, a.token, "is for nodes named rank-[1-9]*, not for node-1");
+    node_key(&m, "rank-0");
+    refused(&m, a.token, "is for nodes named rank-[1-9]*, not for rank-0");
+    stop();
+    start(0);
+    /* The key is used for two names, of which the store still knows one. A node that comes again
+     * with a new state directory takes its name, and the old certificate ends. */
+    const struct msg hello = hello_of("rank-1");
+    m = n;
+    node_key(&n, "rank-1");
+    CHECK_MSG(join(&n, a.token), "%s", n.reason);
+    CHECK(!session(&m, &hello) && strstr(m.reason, "is not known here any more"));
+    leave(&m);
+    CHECK(session(&n, &hello));
+    leave(&n);
+    node_key(&m, "rank-2");
+    CHECK_MSG(join(&m, a.token), "%s", m.reason);
+    node_key(&m, "rank-3");
+    CHECK_MSG(join(&m, a.token), "%s", m.reason);
+    node_key(&m, "rank-4");
+    refused(&m, a.token, "is used up: 2 of 2 uses");
+    /* Another key ends the certificates of the first. */
+    key = &b;
+    restart();
+    CHECK(!session(&n, &hello) && strstr(n.reason, "is not known here any more"));
+    leave(&n);
+    node_key(&m, "rank-1");
+    refused(&m, a.token, "knows no such join token");
+    CHECK_MSG(join(&m, b.token), "%s", m.reason);
+    stop();
+    key = NULL;
 }
 
 static void test_refusals(void)
@@ -685,6 +772,7 @@ int main(void)
 {
     if (!mkdtemp(dir)) abort();
     RUN(test_joins);
+    RUN(test_key);
     RUN(test_refusals);
     RUN(test_name_is_taken);
     RUN(test_revoked);

@@ -33,7 +33,7 @@ static void begin_with_joins(void)
     begin();
     snprintf(path, sizeof path, "%s/pki", w.dir);
     ca = pki_open(path, time(NULL), &e);
-    const struct joins_options o = {w.store, ca, 3600, utc_ms, answer, close_node, NULL};
+    const struct joins_options o = {w.store, ca, 3600, utc_ms, answer, close_node, NULL, NULL, 0};
     w.routes.joins = joins_create(&o, &e);
     CHECK(ca && w.routes.joins);
 }

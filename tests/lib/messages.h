@@ -212,7 +212,11 @@ static inline struct msg msg_fill(enum msg_type type, const struct job_spec *spe
     case MSG_FORGET: break;
     case MSG_TYPE_N: break;
     case MSG_LEAVING: m.job = m.epoch = 0, m.end_s = 1795000000, m.margin_s = 120; break;
-    case MSG_QUIT: m.job = m.epoch = 0, snprintf(m.reason, sizeof m.reason, "it ends"); break;
+    case MSG_QUIT:
+        m.job = m.epoch = 0, m.code = 75, snprintf(m.reason, sizeof m.reason, "it ends");
+        break;
+    case MSG_PROVE: m = (struct msg){.type = type, .token = "00ff"}; break;
+    case MSG_PROOF: m = (struct msg){.type = type, .token = "ff00"}; break;
     case MSG_ASK:
         m.request = 11, m.endpoint = SERVE_CHAT, m.named = 1, m.more = true;
         m.data = "{\"model\"", m.size = 8;

@@ -294,7 +294,9 @@ static void heartbeat(void *arg)
 
 static void orphaned(void *arg)
 {
-    agent_stop_all(arg, "no session for too long");
+    struct agent *a = arg;
+    if (a->o.key_file) a->code = 1;
+    agent_stop_all(a, "no session for too long");
 }
 
 static const struct session_calls session_calls = {on_opened, on_up, orders_take, on_down};
@@ -418,7 +420,7 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
     a->heartbeat = loop_timer_create(l, heartbeat, a);
     a->orphan = loop_timer_create(l, orphaned, a);
     a->quit = loop_timer_create(l, quit_late, a);
-    const struct session_options s = {o->connect, o->name, o->state, o->token_file};
+    const struct session_options s = {o->connect, o->name, o->state, o->token_file, o->key_file};
     a->session = session_create(l, &s, &session_calls, a);
     a->answers = answers_create(a->session);
     a->trees = trees_create(l);
@@ -426,6 +428,11 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
     if (agent_open(a, e) == 0) return a;
     agent_destroy(a);
     return NULL;
+}
+
+int agent_code(const struct agent *a)
+{
+    return a->code;
 }
 
 void agent_destroy(struct agent *a)

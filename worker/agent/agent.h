@@ -16,6 +16,7 @@ struct agent_options {
     const char *connect;    /* seqd's address, in the form that rpc_dial or rpc_dial_tls accepts */
     const char *token_file; /* file with a token to join over TLS; NULL if the options name no
                              * such file */
+    const char *key_file;   /* file of --join-key, instead of token_file; NULL if there is none */
     const char *name;       /* name of this node */
     const char *address;    /* address at which ranks of other nodes reach the ranks of this node;
                              * if it is NULL, this machine's address on the route to seqd is
@@ -64,6 +65,9 @@ bool agent_connected(const struct agent *a, int *n_attempts); /* returns true if
 /* Sets orphan_ms. A gang that is running keeps the value with which it started. */
 void agent_set_orphan(struct agent *a, int64_t orphan_ms);
 void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s);
+/* Returns the exit status: that of the QUIT that ended the agent, or 1 if an agent with a join key
+ * was without seqd for orphan_ms, or 0. */
+int agent_code(const struct agent *a);
 void agent_destroy(struct agent *a); /* gangs that are still running continue to run */
 
 #endif

@@ -39,6 +39,7 @@ struct agent {
     bool up;              /* whether WELCOME was received; it never becomes true in a session
                            * that seqd refused */
     bool quitting;
+    int code;                      /* the exit status */
     struct questions *questions;   /* questions of seqd that programs on this node answer */
     struct agent_answers *answers; /* requests to jobs that serve here */
     struct fetches *fetches;       /* reads of files for seqd */

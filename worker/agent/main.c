@@ -126,6 +126,7 @@ static struct agent_options agent_options(struct seqw *w)
     const struct seqw_options *o = &w->o;
     struct agent_options a = {.connect = o->connect,
                               .token_file = *o->token_file ? o->token_file : NULL,
+                              .key_file = *o->key_file ? o->key_file : NULL,
                               .name = *o->name              ? o->name
                                       : *w->allocation.name ? w->allocation.name
                                                             : w->host,
@@ -185,7 +186,7 @@ int main(int argc, char **argv)
         log_error("agent.create", "why=\"%s\"", e.text);
         thread_last_words(e.text);
     }
-    rc = w.agent ? 0 : 1;
+    rc = w.agent ? agent_code(w.agent) : 1;
     notify_close(w.notify);
     agent_destroy(w.agent);
     loop_destroy(w.loop);

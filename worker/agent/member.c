@@ -17,6 +17,7 @@
 #include "api/core/log.h"
 #include "api/core/sha256.h"
 #include "api/core/thread.h"
+#include "api/join_key.h"
 
 enum {
     FIND_MS = 5000,
@@ -29,8 +30,10 @@ enum {
 };
 
 struct member_token {
-    /* The member `hash` is the digest of the line TOKEN.FINGERPRINT. */
+    /* The member `hash` is the digest of the line TOKEN.FINGERPRINT, or of the token of a key. The
+     * fingerprint is "" if the token is of a key. */
     char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX];
+    struct join_key key;
 };
 
 /* A search for the authority of the coordinator. The struct belongs to the searching thread
@@ -59,6 +62,7 @@ struct member {
     /* used while the node joins */
     struct member_token token;
     char new_ca[PKI_PEM_SIZE];
+    char nonce[JOIN_NONCE_HEX]; /* the nonce in PROVE; "" after the answer */
     struct rpc_client *client;
     int64_t retry_ms;
     char said[512];    /* reason of the last failure, kept so that a repeated failure with this
@@ -73,6 +77,14 @@ static bool is_fingerprint(const char *s)
     return strlen(s) == SHA256_HEX - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX - 1;
 }
 
+static void text_hash(const char *text, size_t n, char out[SHA256_HEX])
+{
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, text, n);
+    sha256_hex(&s, out);
+}
+
 static int token_parse(char *text, struct member_token *out, struct err *e)
 {
     size_t n = strlen(text);
@@ -82,10 +94,7 @@ static int token_parse(char *text, struct member_token *out, struct err *e)
         return err_set(e, ERR_INVALID,
                        "there is no join token in it: want the one line TOKEN.FINGERPRINT of "
                        "`seqctl nodes token`");
-    struct sha256 s;
-    sha256_init(&s);
-    sha256_add(&s, text, n);
-    sha256_hex(&s, out->hash);
+    text_hash(text, n, out->hash);
     snprintf(out->fingerprint, sizeof out->fingerprint, "%s", dot + 1);
     *dot = 0;
     snprintf(out->text, sizeof out->text, "%s", text);
@@ -101,6 +110,22 @@ static int token_read(const char *path, struct member_token *out, struct err *e)
     explicit_bzero(text, strlen(text));
     free(text);
     return rc ? err_prefix(e, "--join-token-file %s", path) : 0;
+}
+
+static int key_read(const char *path, struct member_token *out, struct err *e)
+{
+    *out = (struct member_token){.text = ""};
+    if (join_key_read(path, &out->key, e)) return -1;
+    snprintf(out->text, sizeof out->text, "%s", out->key.token);
+    text_hash(out->text, strlen(out->text), out->hash);
+    return 0;
+}
+
+/* Reads the file that the options name. Returns -1 with *e empty if they name none. */
+static int credential_read(const struct member_options *o, struct member_token *out, struct err *e)
+{
+    if (o->key_file) return key_read(o->key_file, out, e);
+    return o->token_file ? token_read(o->token_file, out, e) : -1;
 }
 
 /* ---- the key and the certificate on disk ----------------------------------------------------- */
@@ -273,25 +298,62 @@ static void client_end(void *arg)
     m->client = NULL;
 }
 
-static void join_opened(void *arg, struct rpc_stream *s)
+static void send_stranger(struct rpc_stream *s, const struct msg *m)
 {
-    struct member *m = arg;
-    char csr[PKI_PEM_SIZE];
-    struct msg ask = {.type = MSG_JOIN, .token = m->token.text, .pem = csr};
     struct arena a;
-    struct err e;
     size_t size;
-    snprintf(ask.node, sizeof ask.node, "%s", m->o.name);
-    if (pki_request(m->key, m->o.name, csr, &e)) {
-        failed(m, e.text);
-        loop_timer_set(m->end, 0);
-        return;
-    }
     arena_init(&a, ARENA_SIZE);
-    void *data = wire_pack(&ask, &a, &size);
+    void *data = wire_pack(m, &a, &size);
     assert(data);
     rpc_send(s, data, size);
     arena_fini(&a);
+}
+
+/* Gives up this attempt to join. */
+static void join_failed(struct member *m, const char *why)
+{
+    failed(m, why);
+    loop_timer_set(m->end, 0);
+}
+
+static void send_join(struct member *m, struct rpc_stream *s)
+{
+    char csr[PKI_PEM_SIZE];
+    struct msg ask = {.type = MSG_JOIN, .token = m->token.text, .pem = csr};
+    struct err e;
+    snprintf(ask.node, sizeof ask.node, "%s", m->o.name);
+    if (pki_request(m->key, m->o.name, csr, &e))
+        join_failed(m, e.text);
+    else
+        send_stranger(s, &ask);
+}
+
+static void join_opened(void *arg, struct rpc_stream *s)
+{
+    struct member *m = arg;
+    const struct msg ask = {.type = MSG_PROVE, .token = m->nonce};
+    *m->nonce = 0;
+    if (*m->token.fingerprint) {
+        send_join(m, s);
+        return;
+    }
+    join_key_nonce(m->nonce);
+    send_stranger(s, &ask);
+}
+
+/* Checks the proof over the authority of this session of TLS. Only then sends the token. */
+static void on_proof(struct member *m, struct rpc_stream *s, const char *proof)
+{
+    char fingerprint[SHA256_HEX], want[JOIN_NONCE_HEX];
+    struct err e;
+    const bool asked = *m->nonce && !pki_fingerprint_of(m->new_ca, fingerprint, &e);
+    if (asked) join_key_prove(&m->token.key, m->nonce, fingerprint, want);
+    *m->nonce = 0;
+    if (asked && join_key_equal(proof, want))
+        send_join(m, s);
+    else
+        join_failed(m, "the coordinator there does not have this --join-key: it is another "
+                       "coordinator, or a machine between you and it; no token was sent to it");
 }
 
 /* Stops the repeated attempts to join. From now on the node joins again only if the token in
@@ -300,6 +362,7 @@ static void joined(struct member *m)
 {
     loop_timer_set(m->retry, -1);
     explicit_bzero(m->token.text, sizeof m->token.text);
+    explicit_bzero(&m->token.key, sizeof m->token.key);
     adopt(m, "joined");
 }
 
@@ -310,11 +373,17 @@ static void join_message(void *arg, struct rpc_stream *s, const void *data, size
     struct msg got;
     struct err e;
     arena_init(&a, ARENA_SIZE);
-    if (wire_unpack(data, size, &a, &got, &e))
+    const int bad = wire_unpack(data, size, &a, &got, &e);
+    if (!bad && got.type == MSG_PROOF) {
+        on_proof(m, s, got.token);
+        arena_fini(&a);
+        return;
+    }
+    if (bad)
         failed(m, e.text);
     else if (got.type == MSG_REFUSED)
         failed(m, got.reason);
-    else if (got.type != MSG_JOINED)
+    else if (got.type != MSG_JOINED || *m->nonce)
         failed(m, "seqd answered with another message");
     else if (save(m, got.pem, m->new_ca, m->token.hash, &e))
         failed(m, e.text);
@@ -356,7 +425,7 @@ static void *find_thread(void *arg)
 {
     struct find *f = arg;
     const int fd = address_connect(f->address, FIND_MS, &f->err);
-    if (fd >= 0) pki_find(fd, f->fingerprint, FIND_MS, f->ca, &f->err);
+    if (fd >= 0) pki_find(fd, *f->fingerprint ? f->fingerprint : NULL, FIND_MS, f->ca, &f->err);
     if (fd >= 0) close(fd);
     loop_post(f->loop, found, f);
     return NULL;
@@ -386,7 +455,7 @@ static bool token_is_new(struct member *m, struct err *e)
 {
     struct member_token t;
     *e = (struct err){0};
-    if (m->find || !m->o.token_file || token_read(m->o.token_file, &t, e)) return false;
+    if (m->find || credential_read(&m->o, &t, e)) return false;
     if (!strcmp(t.hash, m->joined_by) || !strcmp(t.hash, m->token.hash)) return false;
     m->token = t;
     return true;
@@ -395,7 +464,7 @@ static bool token_is_new(struct member *m, struct err *e)
 static void join_start(struct member *m)
 {
     log_info("member.join", "address=%s node=%s authority=%s", m->o.connect, m->o.name,
-             m->token.fingerprint);
+             *m->token.fingerprint ? m->token.fingerprint : "to-be-proved");
     m->retry_ms = RETRY_MIN_MS;
     m->said[0] = 0;
     client_end(m);
@@ -432,11 +501,11 @@ static int member_begin(struct member *m, struct err *e)
         load(m, e))
         return -1;
     const bool fresh = token_is_new(m, &why);
-    if (!m->identity.cert && !m->o.token_file)
+    if (!m->identity.cert && !m->o.token_file && !m->o.key_file)
         return err_set(
             e, ERR_INVALID,
             "node %s has no certificate in %.200s: give --join-token-file FILE with a token "
-            "of `seqctl nodes token` on the coordinator",
+            "of `seqctl nodes token` on the coordinator, or --join-key FILE",
             m->o.name, m->dir);
     if (why.code && !m->identity.cert) return *e = why, -1;
     if (why.code && why.code != ERR_NOT_FOUND) log_warn("member.token", "why=\"%s\"", why.text);

@@ -27,6 +27,9 @@ static const struct option_entry rows[] = {
      "plain, for tests and networks where every machine is trusted."},
     {"join-token-file", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(token_file), NULL,
      "The token of `seqctl nodes token` by which this node joins over TLS; needed once."},
+    {"join-key", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(key_file), NULL,
+     "Instead of a token: 32 or more random bytes that seqd --join-key has, too (0600). The name is "
+     "rank-N then."},
     {"auto", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(automatic), NULL,
      "Cores, memory, GPUs, slots and the name are what an engine gave, and not all that is seen: by "
      "SLURM_* variables, CUDA_VISIBLE_DEVICES and this process's control groups and CPU set. What "
@@ -116,6 +119,8 @@ static int check(const void *target, struct err *e)
     int64_t margin_s, grace_s;
     if (options_margin_s(o, &margin_s, e) || options_grace_s(o, &grace_s, e)) return -1;
     if (!*o->state) return err_set(e, ERR_INVALID, "give --state DIR: see seqw --help");
+    if (*o->token_file && *o->key_file)
+        return err_set(e, ERR_INVALID, "give --join-token-file or --join-key, not both");
     return prepared_policy_read(&keep, o->keep_prepared, e);
 }
 

@@ -16,7 +16,7 @@ struct seqw_options {
     bool automatic, check_config, help, version;
     char config[RANK_PATH_SIZE];
     char connect[RANK_PATH_SIZE];
-    char token_file[RANK_PATH_SIZE];
+    char token_file[RANK_PATH_SIZE], key_file[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];
     char name[64];
     char address[128];

@@ -205,13 +205,17 @@ bool orders_take(void *arg, const struct msg *m)
     case MSG_BLOBS:
     case MSG_ACK:
     case MSG_FORGET: on_attempt(a, m); break;
-    case MSG_QUIT: agent_stop_all(a, m->reason); break;
+    case MSG_QUIT:
+        a->code = m->code;
+        agent_stop_all(a, m->reason);
+        break;
     case MSG_ASK:
     case MSG_CREDIT:
     case MSG_DROP: answers_take(a->answers, agent_find(a, m->job, m->epoch), m); break;
     case MSG_WELCOME: /* session.c handles these messages */
     case MSG_REFUSED:
     case MSG_JOINED:
+    case MSG_PROOF:
     case MSG_HELLO: /* seqw sends these messages, and seqd never does */
     case MSG_HEARTBEAT:
     case MSG_REPORT:
@@ -223,6 +227,7 @@ bool orders_take(void *arg, const struct msg *m)
     case MSG_LEAVING:
     case MSG_ANSWER:
     case MSG_JOIN:
+    case MSG_PROVE:
     case MSG_TYPE_N: return false;
     }
     return true;

@@ -199,17 +199,18 @@ static int member_send(void *arg, const struct msg *m)
 int session_dial(struct agent_session *s, struct err *e)
 {
     static const struct member_calls calls = {on_identity, member_send};
-    const struct member_options o = {s->o.connect, s->o.node, s->o.state, s->o.token_file};
+    const struct member_options o = {s->o.connect, s->o.node, s->o.state, s->o.token_file,
+                                     s->o.key_file};
     if (!address_is_plain(s->o.connect)) {
         s->member = member_open(s->loop, &o, &calls, s, e);
         if (s->member && member_identity(s->member)) on_identity(s);
         return s->member ? 0 : -1;
     }
-    if (s->o.token_file)
-        return err_set(
-            e, ERR_INVALID,
-            "--join-token-file is for --connect HOST:port: at %s no certificate is asked for",
-            s->o.connect);
+    if (s->o.token_file || s->o.key_file)
+        return err_set(e, ERR_INVALID,
+                       "--join-token-file or --join-key is for --connect HOST:port: at %s no "
+                       "certificate is asked for",
+                       s->o.connect);
     if (address_target(s->o.connect) != s->o.connect)
         log_warn(
             "session.insecure",

@@ -19,6 +19,7 @@ struct session_options {    /* options, whose members are borrowed until session
     const char *state;      /* state directory, which must exist when session_dial is called */
     const char *token_file; /* file with a token to join over TLS; NULL if the options name no
                              * such file */
+    const char *key_file;   /* file of --join-key; NULL if the options name none */
 };
 struct session_calls {
     void (*opened)(void *arg); /* called to send HELLO now, with session_abi */
