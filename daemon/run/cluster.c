@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "api/address.h"
 #include "api/core/clock.h"
 #include "daemon/run/one_run.h"
 #include "daemon/run/run.h"
@@ -13,6 +14,7 @@
 enum {
     SEQD_MS = 60000,
     PORTS = 3, /* ports to try */
+    TOKEN_SIZE = 512,
 };
 
 /* ---- the coordinator ------------------------------------------------------------------------- */
@@ -47,16 +49,37 @@ static int choose_port(struct one_run *r, struct err *e)
     return 0;
 }
 
+/* Writes the address on which seqd listens for nodes. Rank 0 listens on all addresses of this
+ * machine, at a port that all ranks know, so a port that is in use is an error. */
+static int listen_address(struct one_run *r, char *out, size_t size, struct err *e)
+{
+    const bool v6 = strchr(r->o.address, ':');
+    if (r->o.node_rank == 0) {
+        const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0) close(fd);
+        snprintf(out, size, "%s:%d", fd >= 0 ? "[::]" : "0.0.0.0", r->o.port);
+        if (!address_free_check(out, e)) return 0;
+        return err_prefix(e, "rank 0 cannot listen: give another port, as --master %s:%d",
+                          r->o.host, r->o.port + 1);
+    }
+    if (r->o.nodes > 1 && choose_port(r, e)) return -1;
+    if (r->o.nodes > 1)
+        snprintf(out, size, "%s%s%s:%s", v6 ? "[" : "", *r->o.address ? r->o.address : "0.0.0.0",
+                 v6 ? "]" : "", r->nodes);
+    else
+        snprintf(out, size, "%s", r->nodes);
+    return 0;
+}
+
 static int try_seqd(struct one_run *r, struct err *e)
 {
-    char program[FILE_PATH_SIZE], config[96], state[FILE_PATH_SIZE], listen[224];
-    if (r->o.nodes > 1 && choose_port(r, e)) return -1;
-    const bool v6 = strchr(r->o.address, ':');
-    snprintf(listen, sizeof listen, "%s%s%s:%s", v6 ? "[" : "",
-             *r->o.address ? r->o.address : "0.0.0.0", v6 ? "]" : "", r->nodes);
+    char program[FILE_PATH_SIZE], config[96], state[FILE_PATH_SIZE], listen[224], n_keyed[24];
+    if (listen_address(r, listen, sizeof listen, e)) return -1;
     snprintf(config, sizeof config, "%s/none.toml", r->dir);
     if (file_join(program, e, "%s/seqd", r->bin) || file_join(state, e, "%s/seqd", r->state))
         return -1;
+    snprintf(n_keyed, sizeof n_keyed, "%lld", (long long)r->o.nodes - 1);
+    const bool keyed = r->o.node_rank == 0;
     char *const argv[] = {program,
                           "--config",
                           config,
@@ -67,7 +90,11 @@ static int try_seqd(struct one_run *r, struct err *e)
                           "--socket",
                           r->url + strlen("unix:"),
                           "--node-address",
-                          r->o.nodes > 1 ? listen : r->nodes,
+                          listen,
+                          keyed ? "--join-key" : NULL,
+                          r->o.join_key,
+                          "--join-key-nodes",
+                          n_keyed,
                           NULL};
     if (run_start_logged(r, SEQD, RUN_END, "seqd", argv, -1, e)) return -1;
     const int64_t until_ms = clock_ms() + SEQD_MS;
@@ -78,7 +105,7 @@ static int try_seqd(struct one_run *r, struct err *e)
 
 int run_start_seqd(struct one_run *r, struct err *e)
 {
-    for (int n = 0; n < (r->o.nodes > 1 ? PORTS : 1); n++) {
+    for (int n = 0; n < (r->o.nodes > 1 && r->o.node_rank < 0 ? PORTS : 1); n++) {
         if (try_seqd(r, e)) return -1;
         if (r->c.signal || (children_runs(&r->c, SEQD) && answers(r))) return 0;
         children_stop(&r->c, SEQD, STOP_MS);
@@ -110,17 +137,14 @@ static char agent_script[] =
     "while kill -0 $pid 2>/dev/null; do wait $pid; rc=$?; done\n"
     "kill $ear 2>/dev/null; exit $rc\n";
 
-/* Adds the options that agents have both on this machine and under srun. */
-static int agent_words(const struct one_run *r, char **argv, int n)
+void run_agent_words(const struct one_run *r, char **argv, int n)
 {
     static char slots[24];
-    argv[n++] = "--orphan-ms", argv[n++] = "60000";
     snprintf(slots, sizeof slots, "%lld", (long long)r->o.slots);
     if (r->o.slots) argv[n++] = "--slots", argv[n++] = slots;
     for (int i = 0; i < r->o.root.n; i++)
         argv[n++] = "--root", argv[n++] = (char *)r->o.root.text[i];
     argv[n] = NULL;
-    return n;
 }
 
 static int start_local(struct one_run *r, struct err *e)
@@ -129,22 +153,51 @@ static int start_local(struct one_run *r, struct err *e)
     snprintf(config, sizeof config, "%s/none.toml", r->dir);
     if (file_join(program, e, "%s/seqw", r->bin)) return -1;
     if (file_join(state, e, "%s/nodes/node0", r->state)) return -1;
-    char *argv[32 + 2 * OPTION_LIST] = {program,  "--config", config,  "--auto",  "--connect",
-                                        r->nodes, "--name",   "node0", "--state", state};
-    agent_words(r, argv, 10);
+    char *argv[32 + 2 * OPTION_LIST] = {program,     "--config", config,        "--auto",
+                                        "--connect", r->nodes,   "--name",      "node0",
+                                        "--state",   state,      "--orphan-ms", "60000"};
+    run_agent_words(r, argv, 12);
+    return run_start_logged(r, AGENTS, RUN_END, "nodes", argv, -1, e);
+}
+
+/* Asks the coordinator for a token. */
+static int ask_token(struct one_run *r, const char *names, int64_t n, char token[TOKEN_SIZE],
+                     struct err *e)
+{
+    char uses[24];
+    snprintf(uses, sizeof uses, "%lld", (long long)n);
+    if (!run_ask(r, token, TOKEN_SIZE,
+                 WORDS("-q", "nodes", "token", "--names", names, "--uses", uses, "--ttl", "1h")))
+        return 0;
+    return err_set(e, ERR_IO, "the coordinator gives no token for nodes: %s/seqd.log says more",
+                   r->state);
+}
+
+/* Starts rank 0's own agent, which joins by a token, because the key is for the other ranks. */
+static int start_first(struct one_run *r, struct err *e)
+{
+    char program[FILE_PATH_SIZE], config[96], state[FILE_PATH_SIZE], token[TOKEN_SIZE], path[96];
+    snprintf(config, sizeof config, "%s/none.toml", r->dir);
+    snprintf(path, sizeof path, "%s/token", r->dir);
+    if (file_join(program, e, "%s/seqw", r->bin)) return -1;
+    if (file_join(state, e, "%s/nodes/rank-0", r->state)) return -1;
+    if (ask_token(r, "rank-0", 1, token, e) || file_write_private(path, token, strlen(token), e))
+        return -1;
+    explicit_bzero(token, sizeof token);
+    char *argv[40 + 2 * OPTION_LIST] = {
+        program,       "--config", config,    "--auto", "--connect",         r->nodes,
+        "--name",      "rank-0",   "--state", state,    "--join-token-file", path,
+        "--orphan-ms", "60000"};
+    run_agent_words(r, argv, 14);
     return run_start_logged(r, AGENTS, RUN_END, "nodes", argv, -1, e);
 }
 
 /* Writes the token into a pipe, from which srun reads it later. */
 static int token_pipe(struct one_run *r, struct err *e)
 {
-    char token[512], uses[24];
+    char token[TOKEN_SIZE];
     int fd[2];
-    snprintf(uses, sizeof uses, "%lld", (long long)r->o.nodes);
-    if (run_ask(r, token, sizeof token,
-                WORDS("-q", "nodes", "token", "--names", "node*", "--uses", uses, "--ttl", "1h")))
-        return err_set(e, ERR_IO, "the coordinator gives no token for nodes: %s/seqd.log says more",
-                       r->state);
+    if (ask_token(r, "node*", r->o.nodes, token, e)) return -1;
     const ssize_t n = (ssize_t)strlen(token);
     if (pipe2(fd, O_CLOEXEC)) return err_errno(e, "make a pipe");
     const bool bad = write(fd[1], token, (size_t)n) != n;
@@ -168,8 +221,8 @@ static int start_everywhere(struct one_run *r, struct err *e)
     char *argv[48 + 2 * OPTION_LIST] = {
         "srun",    nodes,        tasks, "--ntasks-per-node=1", "--overlap", "--cpu-bind=none",
         "--label", "sh",         "-c",  agent_script,          "seqw",      program,
-        r->nodes,  r->o.address, state};
-    agent_words(r, argv, 15);
+        r->nodes,  r->o.address, state, "--orphan-ms",         "60000"};
+    run_agent_words(r, argv, 17);
     const int rc = run_start_logged(r, AGENTS, SIGTERM, "nodes", argv, in, e);
     close(in);
     return rc;
@@ -177,12 +230,12 @@ static int start_everywhere(struct one_run *r, struct err *e)
 
 int run_start_nodes(struct one_run *r, struct err *e)
 {
+    if (r->o.node_rank == 0) return start_first(r, e);
     return r->o.nodes > 1 ? start_everywhere(r, e) : start_local(r, e);
 }
 
-/* Counts the nodes that are up. The output of seqctl has one line for each node, and may be
- * long. */
-static int64_t n_up(struct one_run *r)
+/* The output of seqctl has one line for each node, and may be long. */
+int64_t run_nodes_up(struct one_run *r)
 {
     char program[FILE_PATH_SIZE], *argv[CTL_WORDS], *line = NULL;
     size_t size = 0;
@@ -201,7 +254,7 @@ int run_wait_nodes(struct one_run *r, struct err *e)
     const int64_t until_ms = clock_ms() + r->o.wait_s * 1000;
     int64_t n = 0;
     while (!r->c.signal && children_runs(&r->c, AGENTS) && children_runs(&r->c, SEQD)) {
-        if ((n = n_up(r)) >= r->o.nodes || clock_ms() > until_ms) break;
+        if ((n = run_nodes_up(r)) >= r->o.nodes || clock_ms() > until_ms) break;
         children_wait(&r->c, LOOK_MS);
     }
     if (r->c.signal || n >= r->o.nodes) return 0;

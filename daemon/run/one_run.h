@@ -25,9 +25,10 @@ struct one_run {
     char dir[64];             /* directory of sockets and, without --state, of all files */
     /* state directory of the job; it has seqd, nodes/nodeN, spec and logs */
     char state[FILE_PATH_SIZE];
-    char url[96];    /* address of seqd, for seqctl */
-    char nodes[128]; /* address that nodes dial; with several nodes, only its port */
-    char id[24];     /* id of the job */
+    char url[96]; /* address of seqd, for seqctl */
+    /* address that nodes dial; with nodes that srun starts, only its port */
+    char nodes[128];
+    char id[24]; /* id of the job */
     /* pipe to the nodes that srun starts, which stop when the pipe is closed; -1 if there is no
      * pipe */
     int ear;
@@ -66,14 +67,26 @@ int run_ask(struct one_run *r, char *out, size_t size, const char *const *words)
  * output to this process's stderr. Returns the exit code of seqctl. */
 int run_tell(struct one_run *r, const char *path, const char *const *words);
 
+/* ---- rank.c ---------------------------------------------------------------------------------- */
+
+/* Finds the address of rank 0 in r->nodes. Ranks other than 0 wait until it answers. Returns 0 also
+ * if this process has received a signal. Fails with ERR_IO after the time of --wait. */
+int run_find_master(struct one_run *r, struct err *e);
+/* Runs the agent of a rank other than 0 to its end. Returns the exit code, or -1 with *e. */
+int run_rank(struct one_run *r, struct err *e);
+
 /* ---- cluster.c ------------------------------------------------------------------------------- */
 
 /* Starts seqd. If a different program takes the port before seqd listens, tries a new port.
  * Returns 0 also if this process has received a signal. */
 int run_start_seqd(struct one_run *r, struct err *e);
-/* Starts an agent on this machine. If the run has several nodes, starts an agent on each node by
- * srun. */
+/* Starts an agent on this machine. If this process starts the agents of several nodes, starts them
+ * by srun. */
 int run_start_nodes(struct one_run *r, struct err *e);
+/* Adds the options that all agents have to the `n` arguments in argv, and the final NULL. */
+void run_agent_words(const struct one_run *r, char **argv, int n);
+/* Counts the nodes that are up. */
+int64_t run_nodes_up(struct one_run *r);
 /* Waits until all nodes are up or a signal comes. Fails with ERR_TIMEOUT after the time of
  * --wait. */
 int run_wait_nodes(struct one_run *r, struct err *e);

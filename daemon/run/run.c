@@ -17,6 +17,7 @@ enum {
     ORPHANS_MS = 5000,
     ANSWER_SIZE = 1 << 20,
     SPEC_SIZE = 1 << 20,
+    GONE_MS = 30000,   /* a node that is not up for this time has gone */
     REASON_LOOKS = 20, /* a verdict is final if this many successive queries return it */
 };
 /* Seconds for saving. deploy/slurm/oneshot.sbatch asks Slurm for a warning before the end, and
@@ -93,6 +94,9 @@ static int make_places(struct one_run *r, struct err *e)
         *r->dir = 0;
         return rc;
     }
+    /* seqd reads this file when it ends (daemon/main.c) */
+    snprintf(r->url, sizeof r->url, "%s/code", r->dir);
+    setenv("SEQD_RUN", r->url, 1);
     snprintf(r->url, sizeof r->url, "unix:%s/rest.sock", r->dir);
     snprintf(r->nodes, sizeof r->nodes, "unix:%s/node.sock", r->dir);
     if (*r->o.state) {
@@ -182,9 +186,21 @@ static bool have_left(const struct one_run *r)
            !r->c.child[AGENTS].status;
 }
 
+/* Tells whether a node of another process has not been up for GONE_MS. An engine may end one of the
+ * processes alone. */
+static bool has_gone(struct one_run *r, int64_t *since_ms)
+{
+    if (r->o.node_rank < 0) return false;
+    if (run_nodes_up(r) >= r->o.nodes)
+        *since_ms = 0;
+    else if (!*since_ms)
+        *since_ms = clock_ms();
+    return *since_ms && clock_ms() - *since_ms > GONE_MS;
+}
+
 static int wait_job(struct one_run *r, struct err *e)
 {
-    int64_t look_ms = clock_ms();
+    int64_t look_ms = clock_ms(), since_ms = 0;
     int never = 0;
     while (!r->c.signal) {
         if (!children_runs(&r->c, SEQD) || !children_runs(&r->c, AGENTS)) break;
@@ -193,6 +209,10 @@ static int wait_job(struct one_run *r, struct err *e)
         children_wait(&r->c, LOOK_MS);
         if (clock_ms() < look_ms || !children_runs(&r->c, WAITING)) continue;
         look_ms = clock_ms() + (never ? LOOK_MS : 2000);
+        if (has_gone(r, &since_ms)) {
+            fprintf(stderr, "seqd run: a node has gone for %d s\n", GONE_MS / 1000);
+            return -1;
+        }
         never = can_never_start(r) ? never + 1 : 0;
         if (never < REASON_LOOKS) continue;
         children_stop(&r->c, WAITING, 0);
@@ -296,13 +316,25 @@ static int bring(struct one_run *r, struct err *e)
     return 0;
 }
 
+/* Tells the nodes of other processes the exit code: seqd sends it to them when it ends. */
+static void end_ranks(struct one_run *r, int code)
+{
+    char text[16];
+    struct err e;
+    const int n = snprintf(text, sizeof text, "%d\n", code);
+    if (file_write(getenv("SEQD_RUN"), text, (size_t)n, &e))
+        fprintf(stderr, "seqd run: %s\n", e.text);
+    children_stop(&r->c, SEQD, 2 * STOP_MS);
+}
+
 /* Stops all programs. The agents are stopped first, so that seqd receives the ends of their
- * gangs. */
-static void stop_all(struct one_run *r)
+ * gangs; if they have processes of their own, seqd stops them. */
+static void stop_all(struct one_run *r, int code)
 {
     struct err e;
     children_stop(&r->c, ASKING, STOP_MS);
     children_stop(&r->c, WAITING, 0);
+    if (r->o.node_rank == 0 && children_runs(&r->c, SEQD)) end_ranks(r, code);
     const int64_t until_ms = clock_ms() + STOP_MS;
     if (r->ear >= 0) close(r->ear);
     while (r->ear >= 0 && children_runs(&r->c, AGENTS) && clock_ms() < until_ms)
@@ -350,19 +382,34 @@ static void wait_for_slurm(struct one_run *r)
 static int run_job(struct one_run *r, struct err *e)
 {
     if (find_bin(r, e) || make_places(r, e)) return -2;
+    if (r->o.node_rank > 0) {
+        const int code = run_rank(r, e);
+        return code < 0 ? -2 : code;
+    }
     if (keep_spec(r, e)) {
         fprintf(stderr, "seqd run: %s\n", e->text);
         return USAGE;
     }
     if (*r->o.output && file_make_dir(r->o.output, e)) return -2;
+    if (r->o.node_rank == 0 && run_find_master(r, e)) return -2;
+    if (r->c.signal) return -1;
     if (run_start_seqd(r, e)) return -2;
     if (!r->c.signal && run_start_nodes(r, e)) return -2;
     if (run_wait_nodes(r, e)) return -2;
     if (r->c.signal) return -1;
     if (start_waiting(r, e)) return -2;
     int rc = wait_job(r, e);
-    if (rc == -1 && r->c.signal) rc = save_job(r);
+    if (rc == -1 && (r->c.signal || r->o.node_rank == 0)) rc = save_job(r);
     return e->code ? -2 : rc;
+}
+
+/* Returns the exit code of this process. rc is that of run_job. */
+static int code_to_exit(const struct one_run *r, int rc)
+{
+    if (rc >= 0) return rc;
+    if (rc == -2) return FAILED;
+    if (*r->o.state) return RUN_AGAIN;
+    return r->c.signal ? 128 + r->c.signal : FAILED;
 }
 
 int run_main(int argc, char **argv)
@@ -374,19 +421,18 @@ int run_main(int argc, char **argv)
     if (rc) return rc < 0 ? USAGE : 0;
     static const char *const others[] = {"SEQD_URL", "SEQD_TOKEN_FILE", "SEQD_TOKEN", "SEQD_CA"};
     for (int i = 0; i < 4; i++) unsetenv(others[i]);
-    setenv("SEQD_RUN", "1", 1);
     children_init(&r.c);
     rc = run_job(&r, &e);
     if (rc == -2) fprintf(stderr, "seqd run: %s\n", e.text);
-    if ((rc >= 0 || (rc == -1 && !*r.o.state)) && rc != USAGE && bring(&r, &worse)) {
+    const bool first = r.o.node_rank <= 0;
+    if (first && (rc >= 0 || (rc == -1 && !*r.o.state)) && rc != USAGE && bring(&r, &worse)) {
         fprintf(stderr, "seqd run: %s\n", worse.text);
         if (!rc) rc = FAILED;
     }
     const int asked = r.c.signal;
-    stop_all(&r);
-    if (rc == -2) return FAILED;
-    if (rc >= 0) return rc;
-    if (!*r.o.state) return 128 + asked;
-    if (!asked || asked == SIGTERM) wait_for_slurm(&r);
-    return RUN_AGAIN;
+    const int code = code_to_exit(&r, rc);
+    stop_all(&r, code);
+    if (rc == -1 && *r.o.state && r.o.node_rank < 0 && (!asked || asked == SIGTERM))
+        wait_for_slurm(&r);
+    return code;
 }

@@ -1,10 +1,11 @@
-/* run_options.h: the options of `seqd run`, from its command line and Slurm. */
+/* run_options.h: the options of `seqd run`, from its command line and its engine. */
 #ifndef SEQD_DAEMON_RUN_RUN_OPTIONS_H
 #define SEQD_DAEMON_RUN_RUN_OPTIONS_H
 
 #include <stdbool.h>
 #include "api/core/option.h"
 #include "api/core/rank.h"
+#include "daemon/run/engine.h"
 
 struct run_options {
     char spec[RANK_PATH_SIZE];
@@ -12,6 +13,14 @@ struct run_options {
     char output[RANK_PATH_SIZE]; /* "" if results should remain in the state directory */
     char address[64];            /* "" stands for the host that srun names to its tasks */
     int64_t nodes;               /* number of nodes; 1 stands for this machine, without srun */
+    /* This process's rank among the nodes, each of which has a process of its own. -1 if this
+     * process starts all nodes. */
+    int64_t node_rank;
+    char join_key[RANK_PATH_SIZE]; /* file of the key that all ranks have */
+    char engine[32];               /* --auto=NAME */
+    /* place of rank 0 as in --master, and its host and its port */
+    char master[ENGINE_HOST_SIZE + 16], host[ENGINE_HOST_SIZE];
+    int port;
     /* slots of each node; 0 stands for the number that `seqw --auto` finds */
     int64_t slots;
     int64_t wait_s;

@@ -71,6 +71,7 @@ deploy/README.md make
 deploy/README.md seqd --state /var/lib/seqd --node-address 10.0.0.1:7434
 deploy/README.md seqd --state /var/lib/seqd --listen 0.0.0.0:7433 --tls-cert /etc/seqd/cert.pem --tls-key /etc/seqd/key.pem
 deploy/README.md seqctl submit job.json --wait
+deploy/README.md (umask 077; head -c 32 /dev/urandom >key)
 deploy/README.md seqctl nodes
 deploy/README.md systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload
 deploy/README.md seqctl tokens create --user ann --ttl 30d >ann.token

@@ -90,8 +90,8 @@ says "a long list of nodes" 'job 1 succeeded' stubbed short.json --slots 2 --wai
 
 # ---- stop, and continue ---------------------------------------------------------------------------
 spec endless.json 1000000
-spec long.json 800; sed -i 's/"every_steps": 5}/"every_steps": 250}/' "$T/data/long.json"
-check "800 steps without a stop" run long.json --slots 2 --output "$T/whole"
+spec long.json 1600; sed -i 's/"every_steps": 5}/"every_steps": 250}/' "$T/data/long.json"
+check "1600 steps without a stop" run long.json --slots 2 --output "$T/whole"
 begin endless.json --slots 2
 check "a job runs" until_ok 300 in_run 'job 1 running'
 kill -TERM $RUN
@@ -173,4 +173,72 @@ printf '#!/bin/sh\necho "srun: error: Unable to allocate" >&2; exit 1\n' >"$T/sl
 refuse "srun fails" 1 '0 of 4 nodes are up, and agents have ended' slurm four.json
 refuse "there is no srun" 1 'srun: No such file' env PATH="$T/nothing" SLURM_JOB_NUM_NODES=2 "$BIN/seqd" run "$T/data/four.json"
 clean "all of these"
+# ---- a process for each node: any engine starts the same command on each -------------------------
+head -c 32 /dev/urandom >"$T/data/key"; chmod 600 "$T/data/key"
+free_port() { # a port without a listener
+    local p
+    while p=$((20000 + RANDOM % 12000)); (exec 3<>"/dev/tcp/127.0.0.1/$p") 2>/dev/null; do :; done
+    echo $p
+}
+PORT=$(free_port)
+ranks() { # N, rank that begins last, variables of the engine with %R in place of the rank, options of seqd run
+    local n=$1 last=$2 vars=$3 r
+    shift 3
+    PIDS=()
+    rank() { (cd "$T/data" && exec env ${vars//%R/$1} timeout 120 "$BIN/seqd" run "${@:2}") >"$T/rank-$1.out" 2>&1 & PIDS[$1]=$!; }
+    for ((r = 0; r < n; r++)); do [ $r -eq "$last" ] || rank $r "${@//%R/$r}"; done
+    rank "$last" "${@//%R/$last}"
+}
+ended() { # STATUS: every rank ends with it
+    local p
+    for p in "${PIDS[@]}"; do until_ok 600 gone "$p" || { kill -9 "${PIDS[@]}"; return 1; }; done
+    for p in "${PIDS[@]}"; do wait "$p"; [ $? -eq "$1" ] || return 1; done
+}
+spec three.json 20 2; sed -i 's/"seed": 3/"seed": 4/' "$T/data/three.json"
+check "two slots of one node" run three.json --slots 2 --output "$T/of-one-2"
+keyed=(three.json --nodes 2 --slots 1 --master "localhost:$PORT" --join-key key --wait 60)
+ranks 2 0 A=b "${keyed[@]}" --node-rank %R --output "$T/ranks-%R"
+check "two ranks, 0 is last: the job's exit code from both" ended 0
+same "the weights are the same" "$(weights "$T/ranks-0")" "$(weights "$T/of-one-2")"
+same "it was on both" "$(grep -oE '"node": "rank-[01]"' "$T/ranks-0/job.json" | sort -u | wc -l)" 2
+clean "two ranks"
+ranks 2 1 "PET_NNODES=2 PET_NODE_RANK=%R PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=$PORT" broken.json --auto --slots 1 --join-key key --wait 60
+check "variables of an engine, a job that fails: 10 from both" ended 10
+clean "a job that fails"
+ranks 2 1 A=b "${keyed[@]/three.json/endless.json}" --node-rank %R --state "$T/ranked"
+check "a job of two ranks runs" until_ok 600 grep -q 'job 1 running' "$T/rank-0.out"
+kill -TERM "${PIDS[@]}"
+check "SIGTERM: 75 from both" ended 75
+clean "SIGTERM"
+ranks 2 0 A=b "${keyed[@]/three.json/endless.json}" --node-rank %R --state "$T/ranked"
+check "it continues" until_ok 600 grep -q 'job 1 of .* continues' "$T/rank-0.out"
+kill -TERM "${PIDS[0]}"
+check "SIGTERM to rank 0 alone: 75 from both" ended 75
+clean "SIGTERM to rank 0"
+head -c 32 /dev/urandom >"$T/data/other"; chmod 600 "$T/data/other"
+(cd "$T/data" && exec timeout 60 "$BIN/seqd" run three.json --nodes 2 --node-rank 1 --slots 1 --master "127.0.0.1:$PORT" --join-key other --wait 4) >"$T/other.out" 2>&1 &
+OTHER=$!
+refuse "a rank with another key" 1 '1 of 2 nodes are up after --wait' run three.json --nodes 2 --node-rank 0 --slots 1 --master "127.0.0.1:$PORT" --join-key key --wait 2
+wait $OTHER
+same "it says why" "$? $(grep -c 'does not have this --join-key' "$T/other.out")" "1 1"
+clean "another key"
+refuse "no rank 0" 1 "master 127.0.0.1:$PORT: no rank 0 within --wait 1 s" run three.json --nodes 2 --node-rank 1 --master "127.0.0.1:$PORT" --join-key key --wait 1
+refuse "a name that does not resolve" 1 'nowhere.invalid does not resolve' run three.json --nodes 2 --node-rank 1 --master nowhere.invalid --join-key key --wait 1
+printf x >"$T/data/small"; chmod 600 "$T/data/small"
+cp "$T/data/key" "$T/data/open"; chmod 644 "$T/data/open"
+while IFS='|' read -r what options; do
+    refuse "$what" 2 "$what" run three.json $options
+done <<'EOF'
+give --nodes N|--node-rank 1 --master h --join-key key
+ranks of --nodes 2 are 0 to 1|--nodes 2 --node-rank 2 --master h --join-key key
+give --master HOST|--nodes 2 --node-rank 1 --join-key key
+give --join-key FILE|--nodes 2 --node-rank 1 --master h
+want HOST, HOST:PORT or|--nodes 2 --node-rank 1 --master h:0 --join-key key
+want HOST, HOST:PORT or|--nodes 2 --node-rank 1 --master [::1]x --join-key key
+is for a run with --node-rank|--nodes 2 --join-key key
+finds no engine|--auto --join-key key
+has 1 bytes: want at least 32|--nodes 2 --node-rank 1 --master h --join-key small
+make it 0600|--nodes 2 --node-rank 0 --master h --join-key open
+EOF
+clean "what is refused"
 lib_end
