@@ -259,6 +259,7 @@ side_all clients: "what clients of OpenAI's API sent, asked again" count tests/s
 side_all preference: "preferences through all programs" count tests/scripts/preference.sh
 side_all stages: "stages of a pipeline" count tests/scripts/stages.sh
 side_all nodes: "one gang over two nodes" count tests/scripts/nodes.sh
+side_all ranks: "a process on each of three machines" count tests/scripts/ranks.sh
 side_all kill: "kill -9" count tests/scripts/kill.sh
 side_all join: "nodes that join with certificates, and strangers" count tests/scripts/join.sh
 side_all pull: "results come out" count tests/scripts/pull.sh

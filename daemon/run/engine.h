@@ -1,6 +1,6 @@
 /* engine.h: finds a run's number of nodes, this process's rank and the address of rank 0 in the
  * environment variables that an engine such as Slurm or Kubernetes sets (`seqd run --auto`).
- * tested: tests/daemon/test_seqd_engine.c, tests/scripts/run.sh */
+ * tested: tests/daemon/test_seqd_engine.c, tests/scripts/ranks.sh */
 #ifndef SEQD_DAEMON_RUN_ENGINE_H
 #define SEQD_DAEMON_RUN_ENGINE_H
 

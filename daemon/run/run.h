@@ -1,7 +1,8 @@
 /* run.h: `seqd run SPEC`, which runs a coordinator and its nodes for one job in the foreground, on
- * this machine or on all nodes of an allocation of Slurm. It starts the ordinary programs, exits
+ * this machine, on all nodes of an allocation of Slurm, or as one of the processes that an engine
+ * starts on each node (rank.c). It starts the ordinary programs, exits
  * with the job's exit code and leaves no process or file.
- * tested: tests/scripts/run.sh, slurm.sh */
+ * tested: tests/scripts/run.sh, ranks.sh, slurm.sh */
 #ifndef SEQD_DAEMON_RUN_RUN_H
 #define SEQD_DAEMON_RUN_RUN_H
 

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# seqd run --node-rank and --auto on three machines, which are network namespaces at one bridge, with
+# the variables of each engine; rank 0 begins last. Every rank ends with the job's exit code, the
+# weights are those of one machine, and nothing is left.
+#   BUILD=build/release   KEEP=1 keeps the state
+# Needs unprivileged user and network namespaces, ip and nsenter (tests/scripts/nets.sh).
+# tests: needs net @ip
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/lib/lib.sh
+. tests/scripts/nets.sh
+own_network ranks "$@"
+lib_start ranks
+trap 'kill $HOLDERS 2>/dev/null; lib_clean' EXIT
+unset ${!SLURM_*} SEQD_URL
+export TMPDIR=$T/tmp
+mkdir "$TMPDIR"
+
+# ---- three machines ------------------------------------------------------------------------------
+network() {
+    local n ns
+    ip link set lo up && ip link add br0 type bridge && ip link set br0 up || return 1
+    for n in 0 1 2; do
+        namespace "M$n" || return 1
+        eval "ns=\$NS_M$n"
+        ip link add "c$n" type veth peer name eth0 netns "$ns" && ip link set "c$n" master br0 up || return 1
+        nsenter -t "$ns" -n sh -c "ip link set lo up; ip addr add 10.9.0.1$n/24 dev eth0; ip link set eth0 up"
+        # A machine's own name, as a pod has it.
+        echo "10.9.0.1$n ring-w-0-$n.ring.lab.svc ring-w-0-$n" >>"$T/hosts"
+    done
+}
+check "three machines" network
+# Runs a command on machine N, with the machine's name and names of all.
+on() {
+    local ns
+    eval "ns=\$NS_M$1"
+    nsenter -t "$ns" -n unshare --mount --uts sh -c 'hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"' sh "ring-w-0-$1" "$T/hosts" "${@:2}"
+}
+
+# ---- the job -------------------------------------------------------------------------------------
+make_text 60000 >"$T/data/text.txt"
+cat >"$T/data/job.json" <<EOF
+{"kind": "train", "model": {"config": $LLAMA}, "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256},
+ "parallel": {"strategy": "rsa", "sp": 3}, "train": {"steps": 10, "global_batch": 2}, "checkpoint": {"every_steps": 5},
+ "resources": {"ranks": 3, "threads": 1}, "seed": 3}
+EOF
+(umask 077; head -c 32 /dev/urandom >"$T/data/key")
+nothing() { nothing_left && [ -z "$(ls -A "$TMPDIR")" ]; }
+weights() { sha256sum <"$1/checkpoint/hf/model.safetensors"; }
+rank() { # MACHINE, variables with %R in place of the rank, options
+    local options=("${@:3}")
+    on "$1" env -C "$T/data" ${2//%R/$1} timeout 120 "$BIN/seqd" run job.json --slots 1 --join-key key --output "$T/$NAME-$1" "${options[@]//%R/$1}" >"$T/$NAME-$1.out" 2>&1
+}
+ring() { # NAME, variables, options: rank 0 begins last
+    local p rc=0 PIDS=()
+    NAME=$1
+    rank 1 "${@:2}" & PIDS+=($!)
+    rank 2 "${@:2}" & PIDS+=($!)
+    rank 0 "${@:2}" & PIDS+=($!)
+    for p in "${PIDS[@]}"; do wait "$p" || rc=$?; done
+    if [ $rc -eq 0 ]; then ok "$1: every rank ends with 0"; else bad "$1: a rank ended with $rc" "$T/$1-0.out"; tail -n 5 "$T/$1"-[12].out; return; fi
+    same "$1: the weights" "$(weights "$T/$1-0")" "$WANT"
+    same "$1: on three machines" "$(grep -oE '"node": "rank-[0-2]"' "$T/$1-0/job.json" | sort -u | wc -l)" 3
+    if until_ok 50 nothing; then ok "$1: nothing is left"; else procs '*' >"$T/left"; bad "$1: something is left" "$T/left"; fi
+}
+NAME=one
+check "one machine" env -C "$T/data" "$BIN/seqd" run job.json --slots 3 --output "$T/one"
+WANT=$(weights "$T/one")
+
+ring options A=b --nodes 3 --node-rank %R --master ring-w-0-0
+ring slurm "SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=3 SLURM_NODEID=%R SLURM_JOB_NODELIST=ring-w-0-[0-2]" --auto
+ring kubernetes "JOB_COMPLETION_INDEX=%R" --auto --nodes 3
+ring kubeflow "JOB_COMPLETION_INDEX=%R PET_NNODES=3 PET_NODE_RANK=%R PET_MASTER_ADDR=ring-w-0-0.ring.lab.svc PET_MASTER_PORT=29500" --auto
+ring lws "LWS_LEADER_ADDRESS=ring-w-0-0 LWS_GROUP_SIZE=3 LWS_WORKER_INDEX=%R" --auto
+ring skypilot "SKYPILOT_NUM_NODES=3 SKYPILOT_NODE_RANK=%R SKYPILOT_NODE_IPS=10.9.0.10,10.9.0.11,10.9.0.12" --auto
+ring dstack "DSTACK_NODES_NUM=3 DSTACK_NODE_RANK=%R DSTACK_MASTER_NODE_IP=10.9.0.10" --auto
+ring flux "FLUX_JOB_ID=f1 FLUX_JOB_NNODES=3 FLUX_TASK_RANK=%R" --auto --master 10.9.0.10
+lib_end
