@@ -127,6 +127,15 @@ same "it was on two nodes" "$(grep -oE '"node": "node[01]"' "$T/data/seqd-$ID/jo
 says "the log" 'job 1 succeeded' log "$ID"
 check "its state is removed" test ! -e "$T/data/seqd-$ID.state"
 clean "two nodes"
+(umask 077; head -c 32 /dev/urandom >"$T/data/key")
+cat >"$T/ranks.sh" <<EOF
+#!/bin/sh
+srun sh -c 'exec seqd run job.json --auto --master 127.0.0.1:$((port + 6)) --join-key key --slots 1 --output $T/ranks-\$SLURM_NODEID'
+EOF
+ended "srun starts a process on each of two nodes" 0 --nodes=2 --ntasks-per-node=1 --output=seqd-%j.log "$T/ranks.sh"
+same "the weights of both are those of a plain run" "$(weights "$T/ranks-0")" "$(weights "$T/plain")"
+same "both had ranks" "$(grep -oE '"node": "rank-[01]"' "$T/ranks-0/job.json" | sort -u | wc -l)" 2
+clean "a process on each node"
 ended "three nodes, two of which are enough" 0 --nodes=3 "$script" job.json
 ended "one node" 0 --nodes=1 --cpus-per-task=2 "$script" job.json
 same "the weights are those of a plain run, too" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/plain")"
