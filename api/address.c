@@ -1,9 +1,10 @@
 /* address.c: parses numeric hosts and Unix paths, checks whether an address is free by binding it,
- * and connects within a time limit. */
+ * resolves names, and connects within a time limit. */
 #include "api/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -120,51 +121,10 @@ const char *address_target(const char *address)
     return strncmp(address, prefix, sizeof prefix - 1) ? address : address + sizeof prefix - 1;
 }
 
-/* Connects a datagram socket. The kernel then looks up the route, but sends no packet. */
-void address_local(const char *address, char out[ADDRESS_HOST_SIZE])
-{
-    struct sockaddr_storage sa;
-    socklen_t size;
-    snprintf(out, ADDRESS_HOST_SIZE, "127.0.0.1");
-    if (is_unix(address) || tcp_parse(address, &sa, &size, NULL)) return;
-    int fd = socket(sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return;
-    if (!connect(fd, (struct sockaddr *)&sa, size) &&
-        !getsockname(fd, (struct sockaddr *)&sa, &size)) {
-        const void *host = sa.ss_family == AF_INET
-                               ? (const void *)&((struct sockaddr_in *)&sa)->sin_addr
-                               : (const void *)&((struct sockaddr_in6 *)&sa)->sin6_addr;
-        inet_ntop(sa.ss_family, host, out, ADDRESS_HOST_SIZE);
-    }
-    close(fd);
-}
-
 bool address_is_numeric(const char *host)
 {
     unsigned char any[sizeof(struct in6_addr)];
     return inet_pton(AF_INET, host, any) == 1 || inet_pton(AF_INET6, host, any) == 1;
-}
-
-int address_connect(const char *address, int timeout_ms, struct err *e)
-{
-    struct sockaddr_storage sa;
-    socklen_t size, n = sizeof(int);
-    int why = 0;
-    if (tcp_parse(address, &sa, &size, e) < 0) return -1;
-    int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return err_errno(e, "socket");
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    if (!connect(fd, (struct sockaddr *)&sa, size)) return fd;
-    if (errno != EINPROGRESS)
-        err_errno(e, "connect to %s", address);
-    else if (poll(&p, 1, timeout_ms) != 1)
-        err_set(e, ERR_TIMEOUT, "connect to %s: no answer for %d ms", address, timeout_ms);
-    else if (!getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &n) && !why)
-        return fd;
-    else
-        errno = why, err_errno(e, "connect to %s", address);
-    close(fd);
-    return -1;
 }
 
 int address_plain_check(const char *address, struct err *e)
@@ -183,4 +143,154 @@ int address_tls_check(const char *address, struct err *e)
     if (!address_is_plain(address)) return 0;
     return err_set(e, ERR_UNSUPPORTED, "address %s is of a plain session: it has no certificates",
                    address);
+}
+
+/* ---- lists and names ------------------------------------------------------------------------- */
+
+int address_count(const char *list)
+{
+    int n = 1;
+    for (; *list; list++) n += *list == ',';
+    return n;
+}
+
+void address_nth(const char *list, int i, char out[ADDRESS_SIZE])
+{
+    for (i %= address_count(list); i > 0; i--) list += strcspn(list, ",") + 1;
+    snprintf(out, ADDRESS_SIZE, "%.*s", (int)strcspn(list, ","), list);
+}
+
+/* Splits "name:port". Returns false if `address` has another form. */
+static bool name_split(const char *address, char host[256], char port[8])
+{
+    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+    const char *target = address_target(address), *colon = strrchr(target, ':');
+    const size_t n = colon ? (size_t)(colon - target) : 0;
+    if (!n || n > 255 || n != strspn(target, legal) || !strpbrk(target, legal + 10)) return false;
+    const size_t digits = strspn(colon + 1, "0123456789");
+    if (!digits || digits > 5 || colon[1 + digits] || atoi(colon + 1) > 65535) return false;
+    snprintf(host, 256, "%.*s", (int)n, target);
+    snprintf(port, 8, "%s", colon + 1);
+    return strspn(host, "0123456789.") < n;
+}
+
+/* Resolves one address, which blocks if it is a name. The caller frees the result with
+ * freeaddrinfo. Returns NULL with *e. */
+static struct addrinfo *resolve(const char *address, struct err *e)
+{
+    struct sockaddr_storage sa;
+    socklen_t size;
+    char host[256], port[8];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *out = NULL;
+    if (!tcp_parse(address, &sa, &size, e)) {
+        hints.ai_flags |= AI_NUMERICHOST;
+        if (getnameinfo((struct sockaddr *)&sa, size, host, sizeof host, port, sizeof port,
+                        NI_NUMERICHOST | NI_NUMERICSERV))
+            return NULL;
+    } else if (!name_split(address, host, port)) {
+        return NULL;
+    }
+    const int rc = getaddrinfo(host, port, &hints, &out);
+    if (!rc) return out;
+    err_set(e, ERR_IO, "%s does not resolve: %s", host, gai_strerror(rc));
+    return NULL;
+}
+
+/* Checks the addresses of a list, which are all of plain sessions or all of sessions over TLS. */
+static int dial_check(const char *list, bool plain, struct err *e)
+{
+    char one[ADDRESS_SIZE], host[256], port[8];
+    if (strlen(list) >= ADDRESS_SIZE)
+        return err_set(e, ERR_TOO_LARGE, "the list of addresses has %zu bytes, at most %d are "
+                                         "possible", strlen(list), ADDRESS_SIZE - 1);
+    for (int i = 0; i < address_count(list); i++) {
+        address_nth(list, i, one);
+        if (address_is_plain(one) != plain && address_is_plain(list) == plain)
+            return err_set(e, ERR_INVALID,
+                           "%s: addresses of plain sessions and of sessions over TLS cannot be in "
+                           "one list", list);
+        const bool is_name = name_split(one, host, port) && address_is_plain(one) == plain;
+        if (!is_name && (plain ? address_plain_check(one, e) : address_tls_check(one, e)))
+            return -1;
+    }
+    return 0;
+}
+
+int address_dial_plain_check(const char *list, struct err *e)
+{
+    return dial_check(list, true, e);
+}
+
+int address_dial_tls_check(const char *list, struct err *e)
+{
+    return dial_check(list, false, e);
+}
+
+/* Connects a datagram socket. The kernel then looks up the route, but sends no packet. */
+static bool local_of(const struct addrinfo *at, char out[ADDRESS_HOST_SIZE])
+{
+    struct sockaddr_storage sa;
+    socklen_t size = sizeof sa;
+    const int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    const bool found = !connect(fd, at->ai_addr, at->ai_addrlen) &&
+                       !getsockname(fd, (struct sockaddr *)&sa, &size);
+    if (found) {
+        const void *host = sa.ss_family == AF_INET
+                               ? (const void *)&((struct sockaddr_in *)&sa)->sin_addr
+                               : (const void *)&((struct sockaddr_in6 *)&sa)->sin6_addr;
+        inet_ntop(sa.ss_family, host, out, ADDRESS_HOST_SIZE);
+    }
+    close(fd);
+    return found;
+}
+
+void address_local(const char *list, char out[ADDRESS_HOST_SIZE])
+{
+    char one[ADDRESS_SIZE];
+    bool found = false;
+    snprintf(out, ADDRESS_HOST_SIZE, "127.0.0.1");
+    for (int i = 0; i < address_count(list) && !found && !is_unix(list); i++) {
+        struct err e;
+        address_nth(list, i, one);
+        struct addrinfo *all = resolve(one, &e);
+        for (const struct addrinfo *at = all; at && !found; at = at->ai_next)
+            found = local_of(at, out);
+        if (all) freeaddrinfo(all);
+    }
+}
+
+static int connect_one(const struct addrinfo *at, const char *address, int timeout_ms,
+                       struct err *e)
+{
+    socklen_t n = sizeof(int);
+    int why = 0;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return err_errno(e, "socket");
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    if (!connect(fd, at->ai_addr, at->ai_addrlen)) return fd;
+    if (errno != EINPROGRESS)
+        err_errno(e, "connect to %s", address);
+    else if (poll(&p, 1, timeout_ms) != 1)
+        err_set(e, ERR_TIMEOUT, "connect to %s: no answer for %d ms", address, timeout_ms);
+    else if (!getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &n) && !why)
+        return fd;
+    else
+        errno = why, err_errno(e, "connect to %s", address);
+    close(fd);
+    return -1;
+}
+
+int address_connect(const char *list, int timeout_ms, struct err *e)
+{
+    char one[ADDRESS_SIZE];
+    int fd = -1;
+    for (int i = 0; i < address_count(list) && fd < 0; i++) {
+        address_nth(list, i, one);
+        struct addrinfo *all = resolve(one, e);
+        for (const struct addrinfo *at = all; at && fd < 0; at = at->ai_next)
+            fd = connect_one(at, one, timeout_ms, e);
+        if (all) freeaddrinfo(all);
+    }
+    return fd;
 }

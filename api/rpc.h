@@ -61,17 +61,18 @@ void rpc_server_destroy(struct rpc_server *s);   /* closes all streams, and bloc
                                                   * finished */
 int rpc_server_port(const struct rpc_server *s); /* returns the bound port; 0 for a Unix socket */
 
-/* Keeps one session to address open. The client reconnects by itself after 100 ms to 1 s, and
- * calls opened and closed. */
+/* Keeps one session open to one of the addresses in the list, which may be names (address.h). The
+ * client reconnects by itself after 100 ms to 1 s, to the next address, and calls opened and
+ * closed. */
 struct rpc_client;
-struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
+struct rpc_client *rpc_dial(struct loop *l, const char *list, const struct rpc_calls *calls,
                             void *arg, struct err *e);
 /* The certificates and the key with which rpc_dial_tls opens sessions over TLS. These PEM texts
  * are borrowed for the call. */
 struct rpc_identity {
     const char *ca, *cert, *key; /* if cert and key are NULL, the client opens Join */
 };
-struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struct rpc_identity *id,
+struct rpc_client *rpc_dial_tls(struct loop *l, const char *list, const struct rpc_identity *id,
                                 const struct rpc_calls *calls, void *arg, struct err *e);
 /* Sets the identity with which the next session is opened. */
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id);

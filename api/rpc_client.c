@@ -20,7 +20,11 @@ struct rpc_client {
     bool is_failing;
     grpc_status_code status; /* the last status that was logged while connecting fails */
     const char *method;
-    char address[256];
+    grpc_channel_credentials *creds;
+    bool tls;
+    int n_addresses, at; /* number of addresses in the list, and the position of the present one */
+    char list[ADDRESS_SIZE]; /* the addresses to dial in turn */
+    char address[ADDRESS_SIZE];
 };
 
 static bool session_accepted(const grpc_metadata_array *a)
@@ -73,29 +77,14 @@ static void client_start(void *arg)
     rpc_op_start(s, &s->open, client_open_done, ops, 2);
 }
 
-/* Sets the timer of the next attempt to connect. It is called when a session has ended or could
- * not be opened. Each wait is longer than the previous wait, up to a second. The number of
- * attempts has no limit, because an agent has no other work. */
-static void client_retry(void *owner, struct rpc_stream *s, const char *why)
-{
-    struct rpc_client *c = owner;
-    if (c->ep.stopping) return;
-    if (!c->is_failing || c->status != s->status)
-        log_warn("rpc.down", "address=%s why=\"%s\"", c->address, why);
-    c->is_failing = true;
-    c->status = s->status;
-    loop_timer_set(c->retry, c->wait_ms > c->retry_ms ? c->wait_ms : c->retry_ms);
-    c->wait_ms = 0;
-    c->retry_ms = c->retry_ms * 2 < RETRY_MAX_MS ? c->retry_ms * 2 : RETRY_MAX_MS;
-}
-
 static grpc_arg arg_text(const char *key, const char *value)
 {
     return (grpc_arg){.type = GRPC_ARG_STRING, .key = (char *)key, .value.string = (char *)value};
 }
 
-static grpc_channel *channel_create(const char *address, const struct rpc_identity *id)
+static void channel_create(struct rpc_client *c)
 {
+    char target[ADDRESS_SIZE + 8];
     grpc_arg list[] = {
         rpc_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MAX_SIZE),
         rpc_arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
@@ -113,14 +102,40 @@ static grpc_channel *channel_create(const char *address, const struct rpc_identi
         arg_text(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, PKI_SERVER),
     };
     /* The last entry is used only for TLS. */
-    grpc_channel_args args = {sizeof list / sizeof list[0] - (id ? 0 : 1), list};
-    grpc_channel_credentials *creds = rpc_creds_channel(id);
-    grpc_channel *channel = grpc_channel_create(address_target(address), creds, &args);
-    grpc_channel_credentials_release(creds);
-    return channel;
+    grpc_channel_args args = {sizeof list / sizeof list[0] - (c->tls ? 0 : 1), list};
+    struct err e;
+    /* gRPC resolves a name again when a session could not be opened. */
+    snprintf(target, sizeof target, "%s%s", address_check(c->address, &e) ? "dns:///" : "",
+             address_target(c->address));
+    c->channel = grpc_channel_create(target, c->creds, &args);
 }
 
-static struct rpc_client *dial(struct loop *l, const char *address, const struct rpc_identity *id,
+/* Takes the next address of the list. */
+static void channel_next(struct rpc_client *c)
+{
+    address_nth(c->list, ++c->at, c->address);
+    grpc_channel_destroy(c->channel);
+    channel_create(c);
+}
+
+/* Sets the timer of the next attempt to connect. It is called when a session has ended or could
+ * not be opened. Each wait is longer than the previous wait, up to a second. The number of
+ * attempts has no limit, because an agent has no other work. */
+static void client_retry(void *owner, struct rpc_stream *s, const char *why)
+{
+    struct rpc_client *c = owner;
+    if (c->ep.stopping) return;
+    if (!c->is_failing || c->status != s->status)
+        log_warn("rpc.down", "address=%s why=\"%s\"", c->address, why);
+    if (c->n_addresses > 1) channel_next(c);
+    c->is_failing = true;
+    c->status = s->status;
+    loop_timer_set(c->retry, c->wait_ms > c->retry_ms ? c->wait_ms : c->retry_ms);
+    c->wait_ms = 0;
+    c->retry_ms = c->retry_ms * 2 < RETRY_MAX_MS ? c->retry_ms * 2 : RETRY_MAX_MS;
+}
+
+static struct rpc_client *dial(struct loop *l, const char *list, const struct rpc_identity *id,
                                const struct rpc_calls *calls, void *arg, struct err *e)
 {
     struct rpc_client *c = calloc(1, sizeof *c);
@@ -133,29 +148,35 @@ static struct rpc_client *dial(struct loop *l, const char *address, const struct
     c->ep.owner = c;
     c->retry_ms = RETRY_MIN_MS;
     c->method = id && !id->cert ? JOIN_METHOD : SESSION_METHOD;
-    snprintf(c->address, sizeof c->address, "%s", address);
+    snprintf(c->list, sizeof c->list, "%s", list);
+    c->n_addresses = address_count(list);
+    address_nth(list, 0, c->address);
     c->retry = loop_timer_create(l, client_start, c);
-    c->channel = channel_create(address, id);
+    c->tls = id != NULL;
+    c->creds = rpc_creds_channel(id);
+    channel_create(c);
     client_start(c);
     return c;
 }
 
-struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
+struct rpc_client *rpc_dial(struct loop *l, const char *list, const struct rpc_calls *calls,
                             void *arg, struct err *e)
 {
-    return address_plain_check(address, e) < 0 ? NULL : dial(l, address, NULL, calls, arg, e);
+    return address_dial_plain_check(list, e) < 0 ? NULL : dial(l, list, NULL, calls, arg, e);
 }
 
-struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struct rpc_identity *id,
+struct rpc_client *rpc_dial_tls(struct loop *l, const char *list, const struct rpc_identity *id,
                                 const struct rpc_calls *calls, void *arg, struct err *e)
 {
-    return address_tls_check(address, e) < 0 ? NULL : dial(l, address, id, calls, arg, e);
+    return address_dial_tls_check(list, e) < 0 ? NULL : dial(l, list, id, calls, arg, e);
 }
 
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id)
 {
+    grpc_channel_credentials_release(c->creds);
+    c->creds = rpc_creds_channel(id);
     grpc_channel_destroy(c->channel); /* this does not close an open session */
-    c->channel = channel_create(c->address, id);
+    channel_create(c);
 }
 
 void rpc_client_wait(struct rpc_client *c, int64_t ms)
@@ -170,6 +191,7 @@ void rpc_client_destroy(struct rpc_client *c)
     while (c->ep.streams) rpc_endpoint_wait(&c->ep);
     loop_timer_destroy(c->retry);
     grpc_channel_destroy(c->channel);
+    grpc_channel_credentials_release(c->creds);
     rpc_endpoint_fini(&c->ep);
     free(c);
 }

@@ -88,6 +88,8 @@ int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_call
     /* The loop handles signals, so no signal may be delivered to a thread of gRPC. */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
+    /* names are resolved as other programs of the machine resolve them, also by /etc/hosts */
+    setenv("GRPC_DNS_RESOLVER", "native", 0);
     grpc_init();
     ep->cq = grpc_completion_queue_create_for_next(NULL);
     thread_must_start(&ep->thread, NULL, endpoint_thread, ep);

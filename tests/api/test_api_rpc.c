@@ -250,6 +250,71 @@ static void test_insecure(void)
     CHECK(!address_is_numeric("localhost") && !address_is_numeric("") && address_is_numeric("::1"));
 }
 
+static void test_lists(void)
+{
+    static const struct {
+        const char *list;
+        bool plain, tls;
+    } rows[] = {
+        {"10.0.0.1:7434", false, true},
+        {"seqd-0.lab.svc:7434", false, true},
+        {"localhost:1", false, true},
+        {"a:1,10.0.0.1:2,[fd00::1]:3", false, true},
+        {"insecure:a:1,insecure:b-2.c:65535", true, false},
+        {"unix:/run/seqd", true, false},
+        {"insecure:a:1,b:1", false, false},
+        {"a:1,insecure:b:1", false, false},
+        {"a:1,", false, false},
+        {",a:1", false, false},
+        {"", false, false},
+        {"a", false, false},
+        {"a:", false, false},
+        {"a:65536", false, false},
+        {"a:123456", false, false},
+        {"a b:1", false, false},
+        {"a/b:1", false, false},
+        {"1.2.3:1", false, false},
+        {"dns:///a:1", false, false},
+    };
+    char one[ADDRESS_SIZE], host[ADDRESS_HOST_SIZE], list[ADDRESS_SIZE + 8];
+    struct err e;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CHECK_MSG(!address_dial_plain_check(rows[i].list, &e) == rows[i].plain, "%s", rows[i].list);
+        CHECK_MSG(!address_dial_tls_check(rows[i].list, &e) == rows[i].tls, "%s", rows[i].list);
+    }
+    memset(list, 'a', sizeof list - 1);
+    list[sizeof list - 1] = 0;
+    CHECK(address_dial_tls_check(list, &e) && e.code == ERR_TOO_LARGE);
+    address_nth("a:1,b:2,c:3", 4, one);
+    CHECK_STR(one, "b:2");
+    address_local("name.invalid:1,localhost:7434", host);
+    CHECK_MSG(!strcmp(host, "127.0.0.1") || !strcmp(host, "::1"), "%s", host);
+}
+
+/* Checks that a client comes to a server that a name or a later address of its list leads to, and
+ * takes the next one after the end of a server. */
+static void test_dials_lists(void)
+{
+    struct side at_server = {0}, at_client = {0};
+    struct err e;
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    char list[200];
+    struct rpc_server *one = rpc_serve(l, "insecure:127.0.0.1:0", &calls, &at_server, &e);
+    struct rpc_server *two = rpc_serve(l, "insecure:127.0.0.1:0", &calls, &at_server, &e);
+    CHECK(one && two);
+    snprintf(list, sizeof list, "insecure:name.invalid:1,insecure:localhost:%d,insecure:127.0.0.1:%d",
+             rpc_server_port(one), rpc_server_port(two));
+    struct rpc_client *client = rpc_dial(l, list, &calls, &at_client, &e);
+    CHECK_MSG(client, "%s", e.text);
+    UNTIL(l, at_client.n_opened == 1);
+    rpc_server_destroy(one);
+    UNTIL(l, at_client.n_opened == 2);
+    CHECK(at_client.n_closed >= 1);
+    rpc_client_destroy(client);
+    rpc_server_destroy(two);
+    loop_destroy(l);
+}
+
 static void test_addresses(void)
 {
     struct err e = {0};
@@ -389,6 +454,8 @@ int main(void)
     RUN(test_close);
     RUN(test_oversize);
     RUN(test_queue_limit);
+    RUN(test_lists);
+    RUN(test_dials_lists);
     RUN(test_addresses);
     RUN(test_insecure);
     RUN(test_stale_socket);

@@ -403,7 +403,9 @@ static int agent_open(struct agent *a, struct err *e)
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state, a->o.look_ms);
     if (a->o.pins) a->pins = pins_open(a->o.pins);
     if (take_allocation(a, e) < 0) return -1;
-    if (address_check(a->o.connect, e) < 0) return err_prefix(e, "--connect");
+    if (address_is_plain(a->o.connect) ? address_dial_plain_check(a->o.connect, e)
+                                       : address_dial_tls_check(a->o.connect, e))
+        return err_prefix(e, "--connect");
     if (session_dial(a->session, e) < 0) return -1;
     orders_profile(a);
     return 0;

@@ -23,8 +23,9 @@ static const struct option_entry rows[] = {
     {"check-config", OPTION_FLAG, OPTION_COMMAND, NULL, NULL, 0, 0, AT(check_config), NULL,
      "Say what is wrong with the options and the file, and exit."},
     {"connect", OPTION_TEXT, OPTION_RESTART, "ADDRESS", NULL, 0, 0, AT(connect), NULL,
-     "seqd's cluster address: unix:/path, or HOST:port (numeric) over TLS; insecure:HOST:port is "
-     "plain, for tests and networks where every machine is trusted."},
+     "seqd's cluster address: unix:/path, or HOST:port over TLS, where HOST is an address or a name; "
+     "commas part several, of which each is tried in turn. insecure:HOST:port is plain, for tests and "
+     "networks where every machine is trusted."},
     {"join-token-file", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(token_file), NULL,
      "The token of `seqctl nodes token` by which this node joins over TLS; needed once."},
     {"join-key", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(key_file), NULL,
