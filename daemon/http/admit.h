@@ -5,7 +5,8 @@
  *   token or socket -> principal -> role of the route -> owner of {id} -> audit row -> the route
  *
  * A change is written to the audit log before it is made. The row is committed in the same group
- * as the change or in an earlier one, so that no change is on disk without its row. The status of
+ * as the change or in an earlier one, so that no change is on disk without its row. The row of a
+ * request that changes nothing is committed within a second. The status of
  * the answer is added later (trail.h). The log also has every read of another user's prompts or
  * results, and every request of a known user that was refused. */
 #ifndef SEQD_DAEMON_HTTP_ADMIT_H

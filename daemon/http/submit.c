@@ -17,11 +17,13 @@ struct posting {
     struct http_req *r;
     int64_t first; /* job of an earlier request with this key */
     struct submit_key key;
+    struct store_coming coming; /* listed until the job is ready to be committed */
     struct preparing p;
 };
 
 static void drop(struct posting *p)
 {
+    store_arrived(&p->coming);
     key_drop(&p->key);
     free(p);
 }
@@ -92,6 +94,7 @@ static void submit(struct posting *p)
         return;
     }
     if (*p->key.text) s.key = p->key.text, s.fingerprint = p->key.fingerprint;
+    store_arrived(&p->coming);
     commit_submit(control_commits(q->R->control), &s, on_submitted, p);
 }
 
@@ -149,6 +152,7 @@ static void start(struct routes *R, struct http_req *r, const struct principal *
     p->p.R = R;
     p->p.who = *who;
     p->p.goal = goal;
+    if (goal == PREPARE_SUBMIT) store_expect(control_store(R->control), &p->coming);
     if (users_ask(control_users(R->control), who, control_now_ms(R->control), &e))
         refuse(p, 429, &e);
     else if (goal == PREPARE_SUBMIT && (key_read(&p->key, R, r, who, &e) || key_hold(&p->key, &e)))

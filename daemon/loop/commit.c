@@ -397,7 +397,7 @@ void commit_batch_submit(struct commits *all, struct commit_batch *b, const char
         done(arg, b, NULL);
         b->done = NULL;
     }
-    store_commit(all->store, t, submitted, b);
+    store_gather(all->store, t, submitted, b);
 }
 
 /* The callback of a batch of one job. */

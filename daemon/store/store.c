@@ -16,6 +16,7 @@
 #include "api/core/log.h"
 #include "daemon/store/answers.h"
 #include "daemon/store/carried.h"
+#include "daemon/store/gather.h"
 #include "daemon/store/load.h"
 #include "daemon/store/reader.h"
 #include "daemon/store/remove.h"
@@ -50,6 +51,31 @@ struct store {
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg)
 {
     writer_commit(s->writer, t, done, arg);
+}
+
+void store_hold(struct store *s, struct store_txn *t)
+{
+    writer_hold(s->writer, t);
+}
+
+bool store_holds(const struct store *s)
+{
+    return writer_holds(s->writer);
+}
+
+void store_expect(struct store *s, struct store_coming *c)
+{
+    writer_expect(s->writer, c);
+}
+
+void store_arrived(struct store_coming *c)
+{
+    gather_arrived(c);
+}
+
+void store_gather(struct store *s, struct store_txn *t, store_done *done, void *arg)
+{
+    writer_gather(s->writer, t, done, arg);
 }
 
 bool store_full(const struct store *s)

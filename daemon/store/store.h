@@ -1,11 +1,12 @@
 /* store.h: the durable state of seqd. It is kept in SQLite, which no other folder uses.
  *
  * One writer thread owns the only connection that writes and checkpoints. Requests are queued and
- * committed in groups (WAL, synchronous=FULL), each request in a savepoint. Every caller is
- * answered on the loop thread after the COMMIT of its group. One reader thread answers queries. If
- * a commit or a checkpoint fails, the process ends. This is safe, because acknowledged data is on
- * disk and other data was not promised. It is necessary, because a sync that failed may seem to
- * succeed when it is repeated, although data is lost (fsyncgate).
+ * committed in groups (WAL, synchronous=FULL), each request in a savepoint. Some requests wait on
+ * the loop thread, so that a group has more of them (gather.h). Every caller is answered on the
+ * loop thread after the COMMIT of its group. One reader thread answers queries. If a commit or a
+ * checkpoint fails, the process ends. This is safe, because acknowledged data is on disk and other
+ * data was not promised. It is necessary, because a sync that failed may seem to succeed when it is
+ * repeated, although data is lost (fsyncgate).
  *
  * A full disk does not end the process, because it leaves no transaction half done. The reserve
  * (reserve.h) is released, new jobs are refused, and all other data is written. When the space of
@@ -224,6 +225,26 @@ void store_removal_waits(struct store_txn *t, const char *node, const char *why)
  * of t; done may be NULL. Commits are made in the order of the calls. */
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
+/* Commits t together with the next request, before it and at the latest in the same group. So t
+ * costs no commit of its own. Takes ownership of t. Commit an empty request to have it on disk
+ * soon. */
+void store_hold(struct store *s, struct store_txn *t);
+bool store_holds(const struct store *s); /* tells whether a request has waited since store_hold */
+
+/* A client's request that will probably be committed soon. It must stay in its place until
+ * store_arrived is called. */
+struct store_coming {
+    struct gatherer *in; /* NULL if it is not expected */
+    struct store_coming *next, *prev;
+    int64_t since_ms;
+};
+void store_expect(struct store *s, struct store_coming *c);
+/* Call it before the request is committed, or when it will not be committed, also after
+ * store_close. Does nothing if c is not expected. */
+void store_arrived(struct store_coming *c);
+/* As store_commit, but if other requests are expected that began a short time ago, waits for them
+ * for some milliseconds, so that one commit has them all (gather.h). */
+void store_gather(struct store *s, struct store_txn *t, store_done *done, void *arg);
 /* true if the reserve is released; any thread may call it */
 bool store_full(const struct store *s);
 /* Sets ERR_NO_SPACE, the error of new jobs while store_full returns true. Returns -1. */

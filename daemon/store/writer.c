@@ -16,6 +16,7 @@
 #include "api/core/clock.h"
 #include "api/core/log.h"
 #include "api/core/thread.h"
+#include "daemon/store/gather.h"
 #include "daemon/store/remove.h"
 #include "daemon/store/schema.h"
 #include "daemon/store/space.h"
@@ -37,6 +38,7 @@ struct store_writer {
     bool look, looked;
     struct store_txn *first, **last;
     /* Used only by the loop thread. */
+    struct gatherer gather;
     int n_waiting;
     int64_t answered_ms;
     /* used only by the writer */
@@ -64,22 +66,63 @@ static void drop(struct store_writer *w, struct store_txn *t)
     answers_send(w->o.out, &t->answer, give_txn);
 }
 
-void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done, void *arg)
+/* Hands requests to the writer (gather_take). */
+static void take_over(void *arg, struct store_txn *first, struct store_txn **last, int n)
+{
+    struct store_writer *w = arg;
+    if (!w->n_waiting) w->answered_ms = loop_now_ms(w->o.loop);
+    w->n_waiting += n;
+    if (w->stop) {
+        for (struct store_txn *t = first, *next; t; t = next) {
+            next = t->next;
+            drop(w, t);
+        }
+        return;
+    }
+    pthread_mutex_lock(&w->mutex);
+    *w->last = first;
+    w->last = last;
+    w->n_queued += n;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void address(struct store_writer *w, struct store_txn *t, store_done *done, void *arg)
 {
     t->done = done;
     t->arg = arg;
     t->writer = w;
-    if (!w->n_waiting++) w->answered_ms = loop_now_ms(w->o.loop);
-    if (w->stop) {
-        drop(w, t);
-        return;
-    }
-    pthread_mutex_lock(&w->mutex);
-    *w->last = t;
-    w->last = &t->next;
-    w->n_queued++;
-    pthread_cond_signal(&w->wake);
-    pthread_mutex_unlock(&w->mutex);
+}
+
+void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done, void *arg)
+{
+    address(w, t, done, arg);
+    gather_pass(&w->gather, t);
+}
+
+void writer_gather(struct store_writer *w, struct store_txn *t, store_done *done, void *arg)
+{
+    address(w, t, done, arg);
+    if (w->stop)
+        gather_pass(&w->gather, t);
+    else
+        gather_wait(&w->gather, t);
+}
+
+void writer_hold(struct store_writer *w, struct store_txn *t)
+{
+    address(w, t, NULL, NULL);
+    gather_hold(&w->gather, t);
+}
+
+bool writer_holds(const struct store_writer *w)
+{
+    return w->gather.n > 0;
+}
+
+void writer_expect(struct store_writer *w, struct store_coming *c)
+{
+    gather_expect(&w->gather, c);
 }
 
 void writer_health(struct store_writer *w, struct store_health *out)
@@ -316,6 +359,7 @@ struct store_writer *writer_create(const struct writer_options *o, struct err *e
     w->o = *o;
     w->last = &w->first;
     w->commit_ms = -1;
+    gather_init(&w->gather, o->loop, take_over, w);
     pthread_mutex_init(&w->mutex, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -340,6 +384,7 @@ void writer_start(struct store_writer *w, struct store_reader *r)
 
 void writer_stop(struct store_writer *w)
 {
+    gather_flush(&w->gather);
     pthread_mutex_lock(&w->mutex);
     w->stop = true;
     pthread_cond_signal(&w->wake);
@@ -350,6 +395,7 @@ void writer_stop(struct store_writer *w)
 void writer_destroy(struct store_writer *w)
 {
     if (!w) return;
+    gather_fini(&w->gather);
     for (int i = 0; i < OP_N; i++) sqlite3_finalize(w->op[i]);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->mutex);

@@ -35,9 +35,13 @@ void writer_stop(struct store_writer *w);
 /* call it after the writer's answers were given; w may be NULL */
 void writer_destroy(struct store_writer *w);
 
-/* writer_commit, writer_health (except for `full`) and writer_moved do the work of store_commit,
- * store_health and store_moved. */
+/* The functions below do the work of those of store.h with the same endings. writer_health does
+ * not set `full`. */
 void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done, void *arg);
+void writer_gather(struct store_writer *w, struct store_txn *t, store_done *done, void *arg);
+void writer_hold(struct store_writer *w, struct store_txn *t);
+bool writer_holds(const struct store_writer *w);
+void writer_expect(struct store_writer *w, struct store_coming *c);
 void writer_health(struct store_writer *w, struct store_health *out);
 bool writer_moved(struct store_writer *w);
 

@@ -426,8 +426,9 @@ static void test_one_transaction(void)
     }
     CHECK_MSG(turns >= BATCH_JOBS, "%d turns of the loop", turns);
     store_health(w.store, &after);
-    CHECK_MSG(after.n_waiting == before.n_waiting + 1, "%d requests for %d jobs",
-              after.n_waiting - before.n_waiting, BATCH_JOBS);
+    /* the batch, and perhaps the row of the audit, if a second has not passed since it was made */
+    const int n = after.n_waiting - before.n_waiting;
+    CHECK_MSG(n == 1 || n == 2, "%d requests for %d jobs", n, BATCH_JOBS);
     CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"data\":[]"));
     bad_disk_release();
     CHECK(answer_of(first) == 201);

@@ -1,8 +1,13 @@
 /* test_seqd_committed: checks that REST and SSE show only state that is on disk. While the sync of
  * a commit is blocked, every GET and every stream shows the last committed state, although the
- * state in memory is newer. */
+ * state in memory is newer. Also counts the commits and the pages of submits. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/rest.h"
+
+/* Largest number of pages that the log gets for one submit, on average. Six hold the row of the
+ * job, its two indexes, the event, its index, and the row of the audit. A plan of 4 KiB takes
+ * another one, and new pages change their parent, the first page, and the map of pages. */
+#define PAGES_MAX 12
 
 static void turn_until(bool (*is)(void))
 {
@@ -190,6 +195,120 @@ static void test_audit_while_seqd_stops(void)
     CHECK(status_of_rest(second) == 201);
 }
 
+/* ---- commits --------------------------------------------------------------------------------- */
+
+/* Counts calls of one kind for the log from now on. */
+static void count_calls(int kind)
+{
+    pthread_mutex_lock(&disk.mutex);
+    disk.faults = kind;
+    disk.files = SQLITE_OPEN_WAL;
+    disk.fail_at = disk.n_calls = 0;
+    pthread_mutex_unlock(&disk.mutex);
+}
+
+static int64_t calls_so_far(void)
+{
+    pthread_mutex_lock(&disk.mutex);
+    const int64_t n = disk.n_calls;
+    pthread_mutex_unlock(&disk.mutex);
+    return n;
+}
+
+static int64_t clock_ms = 1000;
+
+static int64_t fake_clock(void *arg)
+{
+    return clock_ms;
+}
+
+/* A page takes two writes, of its header and of its bytes. */
+static void test_one_commit_for_one_submit(void)
+{
+    enum { N = 32 };
+    rest_clock = fake_clock;
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    count_calls(DISK_SYNC);
+    for (int i = 0; i < N; i++) CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK_MSG(calls_so_far() == N, "%lld syncs", (long long)calls_so_far());
+    count_calls(DISK_WRITE);
+    for (int i = 0; i < N; i++) CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK_MSG(calls_so_far() <= 2 * PAGES_MAX * N, "%.2f pages", (double)calls_so_far() / 2 / N);
+    /* A refused request makes no commit. Its row and its status are there when they are read. */
+    count_calls(DISK_SYNC);
+    CHECK(post("/v1/jobs", "{}") == 400 && !calls_so_far());
+    CHECK(get("/v1/audit?limit=2") == 200);
+    CHECK_MSG(strstr(reply, "\"status\":400}") && strstr(reply, "\"made\":\"/v1/jobs/65\""), "%s",
+              reply);
+    /* Without a reader, they are on disk after a second. */
+    count_calls(DISK_SYNC);
+    CHECK(post("/v1/jobs", "{}") == 400 && !calls_so_far());
+    clock_ms += 1000;
+    while (!calls_so_far()) loop_turn(w.loop, 5);
+    bad_disk_mend();
+    finish();
+    rest_clock = NULL;
+}
+
+static int n_committed;
+
+static void count_committed(void *arg, const struct err *e)
+{
+    n_committed += !e;
+}
+
+static void gather_one(void)
+{
+    struct store_txn *t = store_begin();
+    store_metrics_add(t, 1, "[]");
+    store_gather(w.store, t, count_committed, NULL);
+}
+
+static int n_waiting(void)
+{
+    struct store_health h;
+    store_health(w.store, &h);
+    return h.n_waiting;
+}
+
+static void test_commit_of_many(void)
+{
+    enum { N = 64 };
+    struct store_coming coming[N] = {{.in = NULL}}, stuck = {.in = NULL};
+    rest_clock = fake_clock;
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    /* requests that are on their way are waited for, and one commit has them all */
+    count_calls(DISK_SYNC);
+    store_expect(w.store, &stuck); /* it does not arrive */
+    clock_ms += 50;
+    for (int i = 0; i < N; i++) store_expect(w.store, &coming[i]);
+    for (int i = 0; i < N; i++) {
+        CHECK_MSG(!n_waiting(), "%d after %d", n_waiting(), i);
+        store_arrived(&coming[i]);
+        gather_one();
+    }
+    CHECK(n_waiting() == N);
+    while (n_committed < N) loop_turn(w.loop, 5);
+    CHECK_MSG(calls_so_far() == 1, "%lld syncs for %d", (long long)calls_so_far(), N);
+    /* a request that began long ago is not waited for */
+    gather_one();
+    CHECK(n_waiting() == 1);
+    /* a request that began a moment ago is waited for, but not for long */
+    store_expect(w.store, &coming[0]);
+    gather_one();
+    CHECK(n_waiting() == 1);
+    clock_ms += 50;
+    while (n_committed < N + 2) loop_turn(w.loop, 5);
+    store_arrived(&coming[0]);
+    store_arrived(&stuck);
+    store_arrived(&stuck);
+    bad_disk_mend();
+    finish();
+    rest_clock = NULL;
+}
+
 int main(void)
 {
     seqd_test_init();
@@ -199,5 +318,7 @@ int main(void)
     RUN(test_placement_that_is_not_committed);
     RUN(test_audit_that_is_not_committed);
     RUN(test_audit_while_seqd_stops);
+    RUN(test_one_commit_for_one_submit);
+    RUN(test_commit_of_many);
     return test_done("seqd_committed");
 }
