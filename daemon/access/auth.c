@@ -230,6 +230,50 @@ static int valid_of(const struct auth *a, const char *user)
     return n;
 }
 
+/* A change of tokens that is being committed. If it is withdrawn, its effects in memory are
+ * undone. */
+struct changing {
+    struct auth *auth;
+    store_done *done;
+    void *arg;
+    int64_t made; /* the new token, or 0 */
+    int n;
+    int64_t revoked[]; /* the tokens that were revoked */
+};
+
+static struct changing *changing(struct auth *a, int n, store_done *done, void *arg)
+{
+    struct changing *c = malloc(sizeof *c + (size_t)n * sizeof *c->revoked);
+    if (!c) abort();
+    *c = (struct changing){.auth = a, .done = done, .arg = arg};
+    return c;
+}
+
+static void undo(struct changing *c)
+{
+    struct auth *a = c->auth;
+    struct auth_token *k = c->made ? find(a, c->made) : NULL;
+    if (k) memmove(k, k + 1, (size_t)(a->token + --a->n - k) * sizeof *k);
+    for (int i = 0; i < c->n; i++)
+        if ((k = find(a, c->revoked[i]))) k->revoked_ms = 0;
+}
+
+static void changed(void *arg, const struct err *e)
+{
+    struct changing *c = arg;
+    if (store_withdrawn(e)) undo(c);
+    if (c->done) c->done(c->arg, e);
+    free(c);
+}
+
+/* Begins the request of a client. */
+static struct store_txn *begin(void)
+{
+    struct store_txn *t = store_begin();
+    store_client(t, NULL);
+    return t;
+}
+
 int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], store_done *done,
               void *arg, struct err *e)
 {
@@ -250,7 +294,9 @@ int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], 
     to_hex(k->hash, sizeof k->hash, hex);
     a->last_id = k->id;
     *add(a) = *k;
-    struct store_txn *t = store_begin();
+    struct store_txn *t = begin();
+    struct changing *c = changing(a, 0, done, arg);
+    c->made = k->id;
     store_token_add(t, &(struct store_token){.id = k->id,
                                              .created_ms = k->created_ms,
                                              .expires_ms = k->expires_ms,
@@ -258,7 +304,7 @@ int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], 
                                              .user = k->user,
                                              .hash = hex,
                                              .label = k->label});
-    store_commit(a->store, t, done, arg);
+    store_commit(a->store, t, changed, c);
     return 0;
 }
 
@@ -266,26 +312,31 @@ int auth_revoke(struct auth *a, int64_t id, store_done *done, void *arg, struct 
 {
     struct auth_token *k = find(a, id);
     if (!k) return err_set(e, ERR_NOT_FOUND, "there is no token %lld", (long long)id);
-    struct store_txn *t = store_begin();
-    if (!k->revoked_ms) k->revoked_ms = auth_now_ms(a);
+    struct store_txn *t = begin();
+    struct changing *c = changing(a, 1, done, arg);
+    if (!k->revoked_ms) {
+        k->revoked_ms = auth_now_ms(a);
+        c->revoked[c->n++] = id;
+    }
     store_token_revoke(t, id, k->revoked_ms);
-    store_commit(a->store, t, done, arg);
+    store_commit(a->store, t, changed, c);
     return 0;
 }
 
 int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *arg)
 {
     const int64_t now = auth_now_ms(a);
-    struct store_txn *t = store_begin();
-    int n = 0;
+    struct store_txn *t = begin();
+    struct changing *c = changing(a, a->n, done, arg);
     for (int i = 0; i < a->n; i++) {
         struct auth_token *k = &a->token[i];
         if (strcmp(k->user, user) || has_ended(k, now)) continue;
         k->revoked_ms = now;
         store_token_revoke(t, k->id, now);
-        n++;
+        c->revoked[c->n++] = k->id;
     }
-    store_commit(a->store, t, done, arg);
+    const int n = c->n;
+    store_commit(a->store, t, changed, c);
     return n;
 }
 

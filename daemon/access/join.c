@@ -92,7 +92,25 @@ static void store_token(struct store_txn *t, const struct join_token *k)
                                                        .expires_ms = k->expires_ms});
 }
 
+/* Prunes the table in a request of its own, which is committed with the next one and is not
+ * withdrawn. */
+static void prune(struct joins *j, int64_t now_ms)
+{
+    struct store_txn *t = store_begin();
+    join_table_prune(&j->t, t, now_ms);
+    store_hold(j->o.store, t);
+}
+
+/* Begins the request of a client. */
+static struct store_txn *begin(void)
+{
+    struct store_txn *t = store_begin();
+    store_client(t, NULL);
+    return t;
+}
+
 struct making {
+    struct joins *joins;
     joins_made *done;
     void *arg;
     char id[JOIN_ID_HEX], text[TOKEN_TEXT];
@@ -101,6 +119,9 @@ struct making {
 static void made(void *arg, const struct err *e)
 {
     struct making *m = arg;
+    struct join_table *t = &m->joins->t;
+    struct join_token *k = store_withdrawn(e) ? join_token_find(t, m->id) : NULL;
+    if (k) memmove(k, k + 1, (size_t)(t->token + --t->n_tokens - k) * sizeof *k);
     m->done(m->arg, m->id, e ? NULL : m->text, e);
     explicit_bzero(m->text, sizeof m->text);
     free(m);
@@ -111,16 +132,15 @@ void joins_token_make(struct joins *j, const struct joins_token *want, joins_mad
     struct err e;
     char secret[2 * RANDOM_SIZE + 1], text[TOKEN_TEXT];
     const int64_t now_ms = j->o.utc_ms();
-    struct store_txn *t = store_begin();
     struct making *m = calloc(1, sizeof *m);
     if (!m) abort();
-    *m = (struct making){.done = done, .arg = arg};
-    join_table_prune(&j->t, t, now_ms);
+    *m = (struct making){.joins = j, .done = done, .arg = arg};
+    prune(j, now_ms);
     if (check_token(j, want, &e)) {
-        store_commit(j->o.store, t, NULL, NULL);
         made(m, &e);
         return;
     }
+    struct store_txn *t = begin();
     struct join_token *k = add_token(j, now_ms);
     k->uses = want->uses;
     k->expires_ms = now_ms + want->ttl_s * 1000;
@@ -242,6 +262,22 @@ void joins_destroy(struct joins *j)
 
 /* ---- revocation ------------------------------------------------------------------------------ */
 
+struct dropping {
+    struct joins *joins;
+    joins_done *done;
+    void *arg;
+    struct join_token token;
+};
+
+static void dropped(void *arg, const struct err *e)
+{
+    struct dropping *d = arg;
+    if (store_withdrawn(e)) join_token_put_back(&d->joins->t, &d->token);
+    if (!e) prune(d->joins, d->joins->o.utc_ms());
+    d->done(d->arg, e);
+    free(d);
+}
+
 void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg)
 {
     struct err e;
@@ -251,24 +287,27 @@ void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void 
         done(arg, &e);
         return;
     }
-    struct store_txn *t = store_begin();
+    struct store_txn *t = begin();
+    struct dropping *d = malloc(sizeof *d);
+    if (!d) abort();
+    *d = (struct dropping){.joins = j, .done = done, .arg = arg, .token = *k};
     log_info("join.token_revoked", "id=%s names=%s", k->id, k->names);
     join_token_drop(&j->t, t, k);
-    join_table_prune(&j->t, t, j->o.utc_ms());
-    store_commit(j->o.store, t, done, arg);
+    store_commit(j->o.store, t, dropped, d);
 }
 
 struct revoking {
     struct joins *joins;
     joins_done *done;
     void *arg;
-    char node[NODE_NAME];
+    struct join_revocation_kept kept;
 };
 
 static void revoked(void *arg, const struct err *e)
 {
     struct revoking *r = arg;
-    if (!e) r->joins->o.close(r->joins->o.arg, r->node, "its certificate was revoked");
+    if (!e) r->joins->o.close(r->joins->o.arg, r->kept.node, "its certificate was revoked");
+    if (store_withdrawn(e)) join_revocation_put_back(&r->joins->t, &r->kept);
     r->done(r->arg, e);
     free(r);
 }
@@ -276,16 +315,17 @@ static void revoked(void *arg, const struct err *e)
 void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg)
 {
     struct err e;
-    struct store_txn *t = store_begin();
-    if (join_revocation_add(&j->t, t, node, j->o.utc_ms(), &e)) {
-        store_commit(j->o.store, t, NULL, NULL);
-        done(arg, &e);
-        return;
-    }
+    struct store_txn *t = begin();
     struct revoking *r = calloc(1, sizeof *r);
     if (!r) abort();
     *r = (struct revoking){.joins = j, .done = done, .arg = arg};
-    copy(r->node, sizeof r->node, node);
+    join_revocation_keep(&j->t, node, &r->kept);
+    if (join_revocation_add(&j->t, t, node, j->o.utc_ms(), &e)) {
+        store_commit(j->o.store, t, NULL, NULL);
+        done(arg, &e);
+        free(r);
+        return;
+    }
     log_info("join.revoked", "node=%s", node);
     store_commit(j->o.store, t, revoked, r);
 }

@@ -77,6 +77,15 @@ void join_token_drop(struct join_table *j, struct store_txn *t, struct join_toke
     memmove(old, old + 1, (size_t)(--j->n_tokens - i) * sizeof *old);
 }
 
+void join_token_put_back(struct join_table *j, const struct join_token *old)
+{
+    int i = j->n_tokens;
+    if (i == JOIN_TOKENS) return;
+    for (; i > 0 && j->token[i - 1].number > old->number; i--) j->token[i] = j->token[i - 1];
+    j->token[i] = *old;
+    j->n_tokens++;
+}
+
 int64_t join_token_last(const struct join_table *j)
 {
     int64_t last = 0;
@@ -187,6 +196,32 @@ int join_revocation_add(struct join_table *j, struct store_txn *t, const char *n
     store_certificate_revoke(t, node, now_ms);
     store_revocation_set(t, &(struct store_revocation){r->node, r->at_ms, r->number});
     return 0;
+}
+
+void join_revocation_keep(const struct join_table *j, const char *node,
+                          struct join_revocation_kept *out)
+{
+    const struct revocation *r = join_revocation_find(j, node);
+    *out = (struct join_revocation_kept){.had = r != NULL};
+    copy(out->node, sizeof out->node, node);
+    if (r) out->row = *r;
+    for (int i = 0; i < j->n_certificates && out->n <= JOIN_PER_NODE; i++) {
+        const struct certificate *c = &j->certificate[i];
+        if (!c->revoked && !strcmp(c->node, node)) out->serial[out->n++] = c->serial;
+    }
+}
+
+void join_revocation_put_back(struct join_table *j, const struct join_revocation_kept *k)
+{
+    struct revocation *r = (struct revocation *)join_revocation_find(j, k->node);
+    if (r && k->had)
+        *r = k->row;
+    else if (r)
+        memmove(r, r + 1, (size_t)(j->revocation + --j->n_revocations - r) * sizeof *r);
+    for (int i = 0; i < k->n; i++) {
+        struct certificate *c = (struct certificate *)join_certificate_find(j, k->serial[i]);
+        if (c) c->revoked = false;
+    }
 }
 
 /* ---- rows without a use ---------------------------------------------------------------------- */

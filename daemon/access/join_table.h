@@ -44,6 +44,8 @@ int join_table_load(struct join_table *t, struct store *s, struct err *e);
 
 struct join_token *join_token_find(struct join_table *t, const char *id);
 void join_token_drop(struct join_table *t, struct store_txn *txn, struct join_token *old);
+/* Puts a token back into memory whose drop was withdrawn, in the order of numbers. */
+void join_token_put_back(struct join_table *t, const struct join_token *old);
 /* returns the largest number that a token or a revocation has */
 int64_t join_token_last(const struct join_table *t);
 
@@ -59,6 +61,17 @@ const struct revocation *join_revocation_find(const struct join_table *t, const 
  * revoked ones. Also fails with ERR_TOO_LARGE. */
 int join_revocation_add(struct join_table *t, struct store_txn *txn, const char *node,
                         int64_t now_ms, struct err *e);
+/* The rows of a node in memory, for a revocation that may be withdrawn. */
+struct join_revocation_kept {
+    char node[NODE_NAME];
+    bool had;
+    struct revocation row; /* valid if `had` is set */
+    int n;
+    int64_t serial[JOIN_PER_NODE + 1]; /* the certificates that are not revoked */
+};
+void join_revocation_keep(const struct join_table *t, const char *node,
+                          struct join_revocation_kept *out);
+void join_revocation_put_back(struct join_table *t, const struct join_revocation_kept *k);
 
 /* Drops rows that are no longer needed. A token or a certificate is dropped some time after it
  * expires. A revocation is dropped when it refuses none of the remaining tokens. */

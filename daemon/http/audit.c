@@ -72,7 +72,13 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 static void on_whole(void *arg, const struct err *failed)
 {
-    struct audit_view *v = arg; /* if the flush has failed, some rows have no status */
+    struct audit_view *v = arg;
+    if (store_withdrawn(failed)) {
+        reply_fail(v->r, failed);
+        free(v);
+        return;
+    }
+    /* if the flush has failed because seqd stops, some rows have no status */
     store_read(control_store(v->R->control), ASK_AUDIT, (const int64_t[4]){v->cursor, v->limit + 1},
                *v->user ? v->user : NULL, on_rows, v);
 }

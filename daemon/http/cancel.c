@@ -26,6 +26,7 @@ struct mass_ordering {
     int n, room;
     int next, waiting; /* next is an index in id; waiting counts the orders without an answer */
     int n_done;
+    struct err withdrawn; /* the error of an order that was withdrawn, if there was one */
 };
 
 static void add_job(void *arg, struct job *j)
@@ -41,10 +42,24 @@ static void add_job(void *arg, struct job *j)
     c->id[c->n++] = j->id;
 }
 
+static void refuse(struct mass_ordering *c)
+{
+    if (c->n_done)
+        err_prefix(&c->withdrawn, "%d of %d jobs are %s; of the others", c->n_done, c->n,
+                   c->order->done);
+    reply_fail(c->r, &c->withdrawn);
+    free(c->id);
+    free(c);
+}
+
 static void answer(struct mass_ordering *c)
 {
     char out[128];
     struct jwrite w;
+    if (c->withdrawn.code) {
+        refuse(c);
+        return;
+    }
     jwrite_init(&w, out, sizeof out);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "matched", c->n);
@@ -62,13 +77,14 @@ static void on_done(void *arg, const struct job *j, const struct err *e)
 {
     struct mass_ordering *c = arg;
     if (!e) c->n_done++;
+    if (store_withdrawn(e)) c->withdrawn = *e;
     if (!--c->waiting) next_turn(c);
 }
 
 static void next_turn(struct mass_ordering *c)
 {
     const int end = c->n - c->next > STORE_GROUP ? c->next + STORE_GROUP : c->n;
-    if (c->next == end) {
+    if (c->next == end || c->withdrawn.code) {
         answer(c);
         return;
     }

@@ -19,7 +19,7 @@ static void on_edited(void *arg, const struct job *j, const struct err *e)
 {
     struct job_edit *d = arg;
     if (e)
-        reply_problem(d->r, d->stale ? 412 : reply_status(e->code), e, NULL);
+        reply_problem(d->r, d->stale && !store_withdrawn(e) ? 412 : reply_status(e->code), e, NULL);
     else
         view_job(d->R, d->r, d->id, 200);
     free(d);

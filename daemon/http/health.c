@@ -34,7 +34,9 @@ static void ready_verbose(const struct control *c, char *out, size_t size)
     jwrite_object(&w, "checks");
     jwrite_str(&w, "store", "answers");
     jwrite_str(&w, "writer",
-               h.commit_ms > STORE_SLOW_MS || h.stuck_ms > STORE_SLOW_MS ? "slow" : "commits");
+               h.locked ? "waits: another program has locked seqd.db"
+               : h.commit_ms > STORE_SLOW_MS || h.stuck_ms > STORE_SLOW_MS ? "slow"
+                                                                           : "commits");
     jwrite_str(&w, "disk", h.full ? "full: new jobs are refused" : "has room");
     jwrite_str(&w, "replay", "done");
     jwrite_str(&w, "http", "listens");
@@ -79,7 +81,10 @@ void route_readyz(struct routes *R, struct http_req *r, const struct route_match
         return;
     }
     err_set(&e, ERR_TIMEOUT, "the store has committed nothing for %lld s, and %d requests wait%s",
-            (long long)h.stuck_ms / 1000, h.n_waiting, h.full ? ": its disk is full" : "");
+            (long long)h.stuck_ms / 1000, h.n_waiting,
+            h.locked ? ": another program has locked seqd.db"
+            : h.full ? ": its disk is full"
+                     : "");
     reply_fail(r, &e);
 }
 

@@ -104,6 +104,8 @@ static void add_store(struct exposition *x, struct control *c)
                    "Bytes of the log without a checkpoint.");
     exposition_one(x, "seqd_disk_full", "gauge", h.full,
                    "1: the disk of the state directory is full.");
+    exposition_one(x, "seqd_database_locked", "gauge", h.locked,
+                   "1: another program has locked seqd.db.");
 }
 
 void route_prometheus(struct routes *R, struct http_req *r, const struct route_match *a)

@@ -195,6 +195,7 @@ static void order(struct prune_request *p)
 {
     struct commits *all = control_commits(p->R->control);
     struct store_txn *t = store_begin();
+    store_client(t, NULL);
     for (int i = 0; i < p->n; i++) {
         const struct store_removal r = {p->job[i].id, all->utc_ms(), p->what, "prune", p->who};
         if (!p->job[i].user) store_removal_add(t, &r);

@@ -59,8 +59,8 @@ static void write(struct trail *t)
 }
 
 /* Commits an empty request. Commits are answered in order, so when it is answered, all earlier rows
- * and statuses are on disk. done and arg are passed on,
- * so no callback refers to the trail. */
+ * and statuses are on disk. It may be withdrawn, but the rows and statuses before it are not. done
+ * and arg are passed on, so no callback refers to the trail. */
 void trail_flush(struct trail *t, store_done *done, void *arg)
 {
     if (t->stopped) {
@@ -69,6 +69,7 @@ void trail_flush(struct trail *t, store_done *done, void *arg)
     }
     struct store_txn *last = store_begin();
     write(t);
+    store_client(last, NULL);
     store_commit(t->store, last, done, arg);
 }
 

@@ -65,7 +65,12 @@ void route_job(struct routes *R, struct http_req *r, const struct route_match *a
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    /* An error means that the job has ended or never existed. Cancelling a job that has ended
+    if (store_withdrawn(e)) {
+        reply_fail(v->r, e);
+        free(v);
+        return;
+    }
+    /* Another error means that the job has ended or never existed. Cancelling a job that has ended
      * changes nothing and is not an error for the client. */
     if (!e) v->status = 202;
     view_ask_job(v, on_job);

@@ -6,6 +6,7 @@
 #include "daemon/loop/attempts.h"
 #include "daemon/loop/control.h"
 #include "daemon/loop/pass.h"
+#include "daemon/loop/postponed.h"
 #include "daemon/loop/session.h"
 #include "daemon/loop/sweep.h"
 #include "daemon/loop/tally.h"
@@ -24,8 +25,10 @@ struct control {
     struct sweep *sweep; /* NULL if no data has a time to live */
     struct disk_tally *tally;
     struct sched_pass *pass;
+    struct postponed postponed;
     int64_t next_expect_ms, next_forget_ms;
     bool paused, ticked;
+    bool blocked; /* at this tick the store cannot write */
     int64_t n_passes;
     bool pass_wanted;
     /* no pass runs before this time, so that passes take at most a fifth of the loop's time */
@@ -45,6 +48,10 @@ static inline void want_pass(void *arg)
     const int64_t in_ms = c->next_pass_ms - loop_clock_ms(c->o.loop);
     loop_timer_set(c->sched, in_ms > 0 ? in_ms : 0);
 }
+
+/* Applies the reports of the job that have waited, now that no order of the job waits for the
+ * disk (control_link.c). */
+void control_link_settled(void *arg, struct job *j);
 
 /* Tells whether n is the instance of the node to which part p was assigned. If a part is stored
  * without an instance, only the names are compared. */

@@ -27,6 +27,9 @@ struct commit {
     /* owned; it is passed to done, and is NULL if the request has succeeded */
     struct err *refusal;
     void *arg;
+    /* of an order: the fold before it, owned, and the number of its event */
+    struct job_kept *kept;
+    int64_t seq;
 };
 
 static struct commit *commit_for(struct commits *all, const struct job *j)
@@ -43,6 +46,7 @@ static void commit_free(struct commit *k)
 {
     free(k->marks);
     free(k->refusal);
+    job_kept_destroy(k->kept);
     free(k);
 }
 
@@ -94,12 +98,50 @@ static void tell_marks(const struct commit *k, struct job_attempt *a)
     }
 }
 
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+/* Tells whether an order may be withdrawn (store_may). */
+static bool order_may(void *arg)
+{
+    const struct commit *k = arg;
+    const struct job *j = jobs_find(&k->all->cluster->jobs, k->job);
+    return j && k->seq > j->based_seq;
+}
+
+/* Notes that an event that is not withdrawn is folded on the orders that are not committed yet. */
+static void base_on_orders(const struct commits *all, struct job *j)
+{
+    if (j->n_orders) j->based_seq = all->last_event;
+}
+
+static void order_leaves(struct commit *k, struct job *j)
+{
+    if (!--j->n_orders) j->based_seq = 0;
+    if (!j->n_orders) k->all->calls->settled(k->all->arg, j);
+}
+
+static void order_undo(struct commit *k)
+{
+    struct job *j = jobs_find(&k->all->cluster->jobs, k->job);
+    if (!j) return;
+    job_kept_put_back(k->kept, j);
+    k->kept = NULL;
+    log_info("job.withdrawn", "job=%lld event=%s state=%s", (long long)j->id,
+             job_event_name(k->type), job_state_name(j->state));
+    order_leaves(k, j);
+}
+
+/* ---- commits --------------------------------------------------------------------------------- */
+
 static void on_disk(struct commit *k)
 {
     struct commits *all = k->all;
     struct job *j = jobs_find(&all->cluster->jobs, k->job);
     tell_marks(k, j ? j->attempt : NULL);
+    /* For an order this has waited until now (note_attempt). */
+    if (j && k->kept && j->state == JOB_STOPPING && j->attempt) attempt_release(j->attempt);
     if (j && k->has_event) all->calls->event(all->arg, j, k->type, k->epoch);
+    if (j && k->kept) order_leaves(k, j);
     if (k->done) k->done(k->arg, k->refusal ? NULL : j, k->refusal);
     /* The end of the job is on disk, so from now on answers about the job are read from the store.
      * The job in memory may have ended before its end is on disk. For that reason only the commit
@@ -116,6 +158,7 @@ static void on_disk(struct commit *k)
 static void committed(void *arg, const struct err *e)
 {
     struct commit *k = arg;
+    if (e && k->kept && store_withdrawn(e)) order_undo(k);
     if (!e)
         on_disk(k);
     else if (k->done)
@@ -155,7 +198,20 @@ static void add_tags(struct store_txn *t, const struct job *j)
                       spec_text(s, s->labels[i].value));
 }
 
-int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done, void *arg)
+/* Acts on the attempt when an event that is not an order was folded. */
+static void note_attempt(struct job *j, const struct event *ev)
+{
+    const bool ends = ev->type == EV_PREPARED || ev->type == EV_STOPPED || ev->type == EV_DONE;
+    if (!j->attempt) return;
+    /* No rank of this attempt begins from now on, so the data for its start is not needed any
+     * more. */
+    if (j->state == JOB_STOPPING) attempt_release(j->attempt);
+    if (ends && j->state != JOB_STOPPING) j->attempt->ended = true;
+}
+
+/* Folds ev and commits it. `kept` is NULL unless ev is an order. */
+static int apply(struct commits *all, struct job *j, struct event *ev, struct job_kept *kept,
+                 commit_done *done, void *arg)
 {
     struct err e;
     const struct cluster *cl = all->cluster;
@@ -167,9 +223,9 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
         log_warn("job.illegal", "job=%lld text=\"%s\"", (long long)j->id, e.text);
         return -1;
     }
+    if (!kept) base_on_orders(all, j);
     ev->seq = ++all->last_event;
     if (j->not_before_ms != not_before_ms) job_set_wake(j, ev->at_ms, now_ms);
-    bool ends = ev->type == EV_PREPARED || ev->type == EV_STOPPED || ev->type == EV_DONE;
     if (ev->type == EV_ASSIGN) {
         j->attempt = attempt_create(j, now_ms);
         j->progress = (struct rank_progress){0};
@@ -187,12 +243,16 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     k->final = job_final(j->state);
     k->done = done;
     k->arg = arg;
-    add_steps(t, j);
-    /* No rank of this attempt begins from now on, so the data for its start is not needed any
-     * more. */
-    if (j->state == JOB_STOPPING && j->attempt) attempt_release(j->attempt);
-    if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
-    add_marks(t, k, j);
+    k->kept = kept;
+    k->seq = ev->seq;
+    if (kept) {
+        j->n_orders++;
+        store_client(t, order_may);
+    } else {
+        add_steps(t, j);
+        note_attempt(j, ev);
+        add_marks(t, k, j);
+    }
     if (ev->type == EV_NODE_LOST && j->attempt) attempt_fence(j->attempt, ev->node);
     commit_event(t, ev);
     quarantine_take(cl->quarantine, &cl->nodes, now_ms, t, j, ev);
@@ -210,17 +270,20 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     return 0;
 }
 
-void commit_flush(struct commits *all, struct job *j)
+int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done, void *arg)
+{
+    return apply(all, j, ev, NULL, done, arg);
+}
+
+/* Commits the gathered steps and the marks. */
+static void flush(struct commits *all, struct job *j)
 {
     struct job_attempt *a = j->attempt;
-    if (!a || a->ended || !attempt_has_news(a)) return;
-    /* The disk is full, and the space that is left is for events. Progress can wait here and in
-     * the spool of its node. */
-    if (store_full(all->store) && a->steps_size < STEPS_FLUSH_SIZE) return;
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(all, j);
     const bool moved = a->steps_size > 0 || a->has_progress;
     a->has_progress = false;
+    base_on_orders(all, j);
     add_steps(t, j);
     add_marks(t, k, j);
     if (moved) {
@@ -230,10 +293,32 @@ void commit_flush(struct commits *all, struct job *j)
     store_commit(all->store, t, committed, k);
 }
 
+int commit_order(struct commits *all, struct job *j, struct event *ev, struct job_kept *kept,
+                 commit_done *done, void *arg)
+{
+    if (j->attempt && !j->attempt->ended && !j->n_orders && attempt_has_news(j->attempt))
+        flush(all, j);
+    if (!kept) kept = job_kept_take(j);
+    if (!apply(all, j, ev, kept, done, arg)) return 0;
+    job_kept_destroy(kept);
+    return -1;
+}
+
+void commit_flush(struct commits *all, struct job *j)
+{
+    struct job_attempt *a = j->attempt;
+    if (!a || a->ended || !attempt_has_news(a)) return;
+    /* The disk is full, and the space that is left is for events. Progress can wait here and in
+     * the spool of its node. */
+    if (store_full(all->store) && a->steps_size < STEPS_FLUSH_SIZE) return;
+    flush(all, j);
+}
+
 void commit_result(struct commits *all, struct job *j, char *json)
 {
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(all, j);
+    base_on_orders(all, j);
     free(j->result);
     j->result = json;
     store_result_set(t, j->id, json);
@@ -434,5 +519,7 @@ void commit_answer(struct commits *all, const struct job *j, const struct err *r
         if (!k->refusal) abort();
         *k->refusal = *refusal;
     }
-    store_commit(all->store, store_begin(), committed, k);
+    struct store_txn *t = store_begin();
+    store_client(t, NULL);
+    store_commit(all->store, t, committed, k);
 }

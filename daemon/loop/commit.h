@@ -14,6 +14,7 @@
 #include "daemon/spec/json.h"
 #include "daemon/state/cluster.h"
 #include "daemon/state/doc.h"
+#include "daemon/state/job_kept.h"
 #include "daemon/store/store.h"
 
 #define COMMIT_MAX_LIVE 100000 /* jobs that are not final; each takes 16 KiB and its plan */
@@ -30,6 +31,9 @@ struct commit_calls {
     void (*changed)(void *arg, int64_t job);
     /* Called when the result of a scheduling pass may have changed. */
     void (*pass)(void *arg);
+    /* The last order that was folded into j and not committed yet is on disk or was withdrawn. The
+     * callee applies the reports that have waited for this. */
+    void (*settled)(void *arg, struct job *j);
 };
 
 struct commits {
@@ -45,8 +49,9 @@ struct commits {
     char spec_json[JSON_SPEC_SIZE];
 };
 
-/* Called after the commit. If the store is closed before the commit, it is called with ERR_PEER.
- * In that case no part of the commit is stored, and no function of commit_calls is called. j is
+/* Called after the commit. If the store is closed before the commit, it is called with ERR_PEER,
+ * and if the commit was withdrawn (commit_order), with ERR_NO_SPACE or ERR_TIMEOUT. In these cases
+ * no part of the commit is stored, and event, changed and pass of commit_calls are not called. j is
  * NULL if e is set, and may be NULL if the job has ended. j is the folded job, which may already
  * be newer than the disk. For that reason answers to clients are read from the store instead. */
 typedef void commit_done(void *arg, const struct job *j, const struct err *e);
@@ -56,6 +61,29 @@ typedef void commit_done(void *arg, const struct job *j, const struct err *e);
  * fault, changes nothing, does not call `done`, and returns -1. */
 int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done,
                  void *arg);
+/* As commit_apply, for the order of a client. While the disk is full or the database is locked, the
+ * store may withdraw the order (store_client): then its fold is undone, and `done` is called with
+ * the reason. `kept` was taken from j before the order changed it. NULL means that only the fold
+ * changes j. Takes ownership of `kept`.
+ *
+ * The effects of an order in memory are undone by putting back the fold of the job as it was before
+ * (job_kept.h). This is right only if nothing but orders was folded into the job since then,
+ * because reports of nodes and events of the fold itself are not withdrawn. Three rules ensure
+ * this:
+ *
+ *   1. An order commits no steps and no marks, and changes nothing beside the fold, before it is on
+ *      disk. The steps that were gathered before it are committed before it, in a request that
+ *      waits.
+ *   2. While an order is not on disk (job.n_orders), reports of the job's nodes wait in memory
+ *      (control_link.c), ticks and passes skip the job, and nothing is flushed.
+ *   3. If an event of another kind is folded nevertheless, such as the loss of a node, it depends
+ *      on the order, so the order is not withdrawn any more but waits with it (job.based_seq).
+ *
+ * Later orders of the job depend on the order, too, and are newer, so they are withdrawn with it,
+ * and before it. A message to a node and an answer to a client are sent only after the commit. So
+ * after a withdrawal the job equals a replay of the store and of the requests that wait. */
+int commit_order(struct commits *all, struct job *j, struct event *ev, struct job_kept *kept,
+                 commit_done *done, void *arg);
 /* Commits the gathered steps and the marks if there are new ones. While the store is full, does
  * nothing until more steps have been gathered. */
 void commit_flush(struct commits *all, struct job *j);
@@ -97,9 +125,10 @@ typedef void commit_batch_done(void *arg, const struct commit_batch *b, const st
 void commit_batch_submit(struct commits *all, struct commit_batch *b, const char *key,
                          const char *fingerprint, commit_batch_done *done, void *arg);
 
-/* Calls done with the error `refusal`, once every event that has been folded so far is on disk.
- * The call waits for these events because the answer depends on them. `refusal` is NULL if the
- * order had already been carried out. */
+/* Calls done with the error `refusal`, once every event that has been folded so far is on disk. If
+ * this takes too long, done gets the error of a withdrawn order instead. The call waits for these
+ * events because the answer depends on them. `refusal` is NULL if the order had already been
+ * carried out. */
 void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,
                    commit_done *done, void *arg);
 /* Adds the row of an event to t. */

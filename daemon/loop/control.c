@@ -14,6 +14,7 @@
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
+#define SKIPS_MAX 10 /* the time in which an order is stored or withdrawn */
 #define PASS_REST                                                                                  \
     4 /* length of the pause after a pass, as a multiple of the time that the pass
                      * took */
@@ -179,7 +180,8 @@ static void on_changed(void *arg, int64_t job)
     if (c->o.changed) c->o.changed(c->o.changed_arg, job);
 }
 
-static const struct commit_calls commit_calls = {on_marked, on_event, on_changed, want_pass};
+static const struct commit_calls commit_calls = {on_marked, on_event, on_changed, want_pass,
+                                                 control_link_settled};
 
 /* ---- the scheduling pass --------------------------------------------------------------------- */
 
@@ -241,12 +243,22 @@ static void lose_nodes(struct control *c, int64_t now)
         attempts_miss(&c->attempts, n->name);
 }
 
+/* Tells whether this tick leaves out the job because an order of it is not on disk (commit_order).
+ * If the store can write, a job is left out for SKIPS_MAX ticks at most, so that a user who sends
+ * many orders cannot escape the deadlines of a job. */
+static bool skips_tick(const struct control *c, struct job *j)
+{
+    const bool skips = j->n_orders && (c->blocked || j->n_skipped < SKIPS_MAX);
+    j->n_skipped = skips ? j->n_skipped + 1 : 0;
+    return skips;
+}
+
 static void tick_job(void *arg, struct job *j)
 {
     struct control *c = arg;
     struct verdict v = {.type = VERDICT_NONE};
     const int64_t now_ms = loop_now_ms(c->o.loop);
-    if (!j->attempt || j->attempt->ended) return;
+    if (!j->attempt || j->attempt->ended || skips_tick(c, j)) return;
     commit_flush(&c->commits, j);
     attempts_stop(&c->attempts, j);
     if (j->attempt->ended) return;
@@ -299,10 +311,13 @@ static void first_tick(struct control *c, int64_t now)
 static void tick(void *arg)
 {
     struct control *c = arg;
+    struct store_health h;
     struct err e;
     int64_t now = loop_now_ms(c->o.loop);
     if (!c->ticked) first_tick(c, now);
     count_lag(c, now);
+    store_health(c->o.store, &h);
+    c->blocked = h.blocked;
     jobs_each(&c->cluster.jobs, tick_job, c);
     if (logs_sync(c->o.logs, session_ack_log, &c->session, &e)) {
         log_error("log.sync", "text=\"%s\"", e.text);
@@ -328,6 +343,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
     c->o = *o;
     if (!c->o.save_grace_ms) c->o.save_grace_ms = CONTROL_SAVE_GRACE_MS;
     cluster_init(&c->cluster);
+    postponed_init(&c->postponed);
     c->commits = (struct commits){.cluster = &c->cluster,
                                   .store = o->store,
                                   .loop = o->loop,
@@ -365,6 +381,7 @@ void control_destroy(struct control *c)
     sweep_destroy(c->sweep);
     tally_destroy(c->tally);
     removals_destroy(c->removals);
+    postponed_fini(&c->postponed);
     cluster_fini(&c->cluster);
     asks_destroy(c->asks);
     servings_destroy(c->servings);

@@ -134,8 +134,9 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
     session_ack_stale_log(&c->session, node, m);
 }
 
-static void on_report(struct control *c, const char *node, const struct msg *m)
+static void take_report(void *arg, const char *node, const struct msg *m)
 {
+    struct control *c = arg;
     struct job *j = jobs_find(&c->cluster.jobs, m->job);
     struct attempt_part *p = part_of(j, m->epoch, node);
     if (!p) {
@@ -144,6 +145,23 @@ static void on_report(struct control *c, const char *node, const struct msg *m)
     } else if (!attempts_report(&c->attempts, j, p, m)) {
         drop(c, node, m, "a report that is damaged, or not for a rank there to send");
     }
+}
+
+/* Applies a report, or lets it wait while an order of its job is not on disk. If too many wait, all
+ * reports of the job are applied now, and the order is not withdrawn any more. */
+static void on_report(struct control *c, const char *node, const struct msg *m)
+{
+    const struct job *j = jobs_find(&c->cluster.jobs, m->job);
+    if (j && j->n_orders && postponed_keep(&c->postponed, node, m)) return;
+    if (j && j->n_orders) postponed_take(&c->postponed, m->job, take_report, c);
+    take_report(c, node, m);
+}
+
+void control_link_settled(void *arg, struct job *j)
+{
+    struct control *c = arg;
+    postponed_take(&c->postponed, j->id, take_report, c);
+    want_pass(c);
 }
 
 /* Acts on a change of a node's GPUs. Fails the attempts that lost a GPU, and asks for a pass for

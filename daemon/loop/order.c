@@ -33,7 +33,7 @@ void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *
         return;
     }
     set_by(&ev, by);
-    if (commit_apply(all, j, &ev, done, arg)) {
+    if (commit_order(all, j, &ev, NULL, done, arg)) {
         err_set(&e, ERR_CONFLICT, "job %lld cannot be cancelled now", (long long)id);
         commit_answer(all, j, &e, done, arg);
     }
@@ -69,7 +69,7 @@ static void hold(struct commits *all, int64_t id, enum job_event type, const cha
     }
     const int wanted = hold_event(j, type, &ev, &e);
     set_by(&ev, by);
-    if (wanted > 0 && !commit_apply(all, j, &ev, done, arg)) return;
+    if (wanted > 0 && !commit_order(all, j, &ev, NULL, done, arg)) return;
     if (wanted > 0) err_set(&e, ERR_CONFLICT, "job %lld cannot do that now", (long long)id);
     commit_answer(all, j, e.code ? &e : NULL, done, arg);
 }
@@ -109,11 +109,11 @@ static int give_up(struct commits *all, struct job *j, const char *by, commit_do
     struct event ev;
     const struct attempt_part *p = attempt_away(j);
     attempt_lose_node(p, "is given up, and with it the checkpoint there", &ev);
-    if (commit_apply(all, j, &ev, NULL, NULL)) return -1;
+    if (commit_order(all, j, &ev, NULL, NULL, NULL)) return -1;
     ev = (struct event){.type = EV_GIVE_UP, .rank = -1, .step = j->checkpoint_step};
     memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
     set_by(&ev, by);
-    return commit_apply(all, j, &ev, done, arg);
+    return commit_order(all, j, &ev, NULL, done, arg);
 }
 
 static bool is_away(const struct job *j)
@@ -138,7 +138,7 @@ void order_restart(struct commits *all, int64_t id, const char *by, commit_done 
         struct event ev = {.type = EV_RESTART, .rank = -1, .step = j->checkpoint_step};
         memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
         set_by(&ev, by);
-        if (!commit_apply(all, j, &ev, done, arg)) return;
+        if (!commit_order(all, j, &ev, NULL, done, arg)) return;
         err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
     }
     commit_answer(all, j, &e, done, arg);
@@ -170,9 +170,20 @@ static int edit_spec(struct commits *all, struct job *j, const struct order_edit
     return 0;
 }
 
+/* Does the work of edit_spec. *kept gets the job's fold from before the change. */
+static int edit(struct commits *all, struct job *j, const struct order_edit *o,
+                struct job_spec *spec, struct err *e, struct job_kept **kept)
+{
+    *kept = job_kept_take(j);
+    if (!edit_spec(all, j, o, spec, e)) return 0;
+    job_kept_destroy(*kept);
+    return -1;
+}
+
 void order_edit(struct commits *all, struct job *j, const struct order_edit *o, commit_done *done,
                 void *arg)
 {
+    struct job_kept *kept;
     struct job_spec *spec = malloc(sizeof *spec);
     struct event *ev = calloc(1, sizeof *ev);
     struct err e = {0};
@@ -183,30 +194,56 @@ void order_edit(struct commits *all, struct job *j, const struct order_edit *o, 
     if (strlen(o->change) >= sizeof ev->detail)
         err_set(&e, ERR_TOO_LARGE, "a change of a job has at most %zu bytes, this has %zu",
                 sizeof ev->detail - 1, strlen(o->change));
-    else if (!edit_spec(all, j, o, spec, &e)) {
+    else if (!edit(all, j, o, spec, &e, &kept)) {
         strcpy(ev->detail, o->change);
         job_set_spec(j, spec);
         /* this never fails, because job_step has allowed the event */
-        if (commit_apply(all, j, ev, done, arg)) abort();
+        if (commit_order(all, j, ev, kept, done, arg)) abort();
     }
     if (e.code) commit_answer(all, j, &e, done, arg);
     free(spec);
     free(ev);
 }
 
+/* An order about a node. It takes effect when it is on disk, because jobs are drained or placed by
+ * it, and these events could not be undone if the order was withdrawn. */
 struct releasing {
     struct commits *all;
     struct err refusal; /* refusal.code is ERR_NONE if there is no refusal */
     commit_done *done;
     void *arg;
+    char node[NODE_NAME];
+    struct cordon set;                /* the new row, if set.at_ms is not 0 */
+    bool end;                         /* the row is removed */
+    struct quarantine_ending *ending; /* owns, or NULL */
 };
+
+static void take_effect(struct releasing *r)
+{
+    struct cluster *k = r->all->cluster;
+    if (r->set.at_ms) cordon_set(k->cordons, &r->set);
+    if (r->end) cordon_end(k->cordons, r->node);
+    if (r->ending) quarantine_ended(k->quarantine, r->ending);
+    r->all->calls->pass(r->all->arg);
+}
 
 static void released(void *arg, const struct err *e)
 {
     struct releasing *r = arg;
+    if (!e) take_effect(r);
     r->done(r->arg, NULL, !e && r->refusal.code ? &r->refusal : e);
-    if (!e) r->all->calls->pass(r->all->arg);
+    free(r->ending);
     free(r);
+}
+
+static struct releasing *releasing(struct commits *all, const char *node, commit_done *done,
+                                   void *arg)
+{
+    struct releasing *r = malloc(sizeof *r);
+    if (!r) abort();
+    *r = (struct releasing){.all = all, .done = done, .arg = arg};
+    snprintf(r->node, sizeof r->node, "%s", node);
+    return r;
 }
 
 /* Begins an order about a node. If there is no such node, sets the refusal. The answer is given
@@ -214,47 +251,57 @@ static void released(void *arg, const struct err *e)
 static struct releasing *about_node(struct commits *all, const char *node, commit_done *done,
                                     void *arg)
 {
-    struct releasing *r = malloc(sizeof *r);
-    if (!r) abort();
-    *r = (struct releasing){.all = all, .done = done, .arg = arg};
+    struct releasing *r = releasing(all, node, done, arg);
     if (!node_find(&all->cluster->nodes, node) && !cordon_find(all->cluster->cordons, node))
         err_set(&r->refusal, ERR_NOT_FOUND, "there is no node %.63s", node);
     return r;
 }
 
+static struct store_txn *begin_order(void)
+{
+    struct store_txn *t = store_begin();
+    store_client(t, NULL);
+    return t;
+}
+
 void order_cordon(struct commits *all, const struct cordon *row, commit_done *done, void *arg)
 {
     struct releasing *r = about_node(all, row->node, done, arg);
-    struct store_txn *t = store_begin();
-    struct cordon c = *row;
-    c.at_ms = all->utc_ms();
-    if (!r->refusal.code) cordon_set(all->cluster->cordons, t, &c, &r->refusal);
+    struct store_txn *t = begin_order();
+    if (!r->refusal.code && !cordon_check(all->cluster->cordons, row->node, &r->refusal)) {
+        r->set = *row;
+        r->set.at_ms = all->utc_ms();
+        store_cordon_set(t, row->node, r->set.at_ms, row->drains, row->by, row->reason);
+    }
     store_commit(all->store, t, released, r);
 }
 
 void order_uncordon(struct commits *all, const char *node, commit_done *done, void *arg)
 {
     struct releasing *r = about_node(all, node, done, arg);
-    struct store_txn *t = store_begin();
+    struct store_txn *t = begin_order();
     const struct node *n = node_find(&all->cluster->nodes, node);
     struct cordon left;
-    const bool was = !r->refusal.code && cordon_end(all->cluster->cordons, t, node);
-    if (!was && n && cordon_of(all->cluster->cordons, n, loop_now_ms(all->loop), &left))
+    r->end = cordon_find(all->cluster->cordons, node) != NULL;
+    if (r->end)
+        store_cordon_remove(t, node);
+    else if (n && cordon_of(all->cluster->cordons, n, loop_now_ms(all->loop), &left))
         err_set(&r->refusal, ERR_CONFLICT, "node %s is drained by itself: %s", node, left.reason);
     store_commit(all->store, t, released, r);
 }
 
 void order_release(struct commits *all, const char *node, commit_done *done, void *arg)
 {
-    struct releasing *r = malloc(sizeof *r);
-    if (!r) abort();
-    *r = (struct releasing){.all = all, .done = done, .arg = arg};
-    struct store_txn *t = store_begin();
+    struct releasing *r = releasing(all, node, done, arg);
+    struct store_txn *t = begin_order();
     /* A refusal also waits for the commit, because it may depend on a change that is not on disk
      * yet. */
-    if (quarantine_find(all->cluster->quarantine, node))
-        quarantine_end(all->cluster->quarantine, t, node, "released by hand");
-    else if (node_find(&all->cluster->nodes, node))
+    r->ending = quarantine_ending(all->cluster->quarantine, t, node);
+    if (r->ending) {
+        store_commit(all->store, t, released, r);
+        return;
+    }
+    if (node_find(&all->cluster->nodes, node))
         err_set(&r->refusal, ERR_CONFLICT, "node %s is in no quarantine", node);
     else
         err_set(&r->refusal, ERR_NOT_FOUND, "there is no node %.63s", node);

@@ -206,7 +206,7 @@ static void enqueue(void *arg, struct job *j)
     const struct enqueueing *to = arg;
     struct sched_pass *p = to->p;
     const bool moves = may_move(to->k, j);
-    if ((j->state != JOB_QUEUED || j->attempt) && !moves) return;
+    if (j->n_orders || ((j->state != JOB_QUEUED || j->attempt) && !moves)) return;
     if (p->n_jobs == p->room) {
         p->room = p->room ? 2 * p->room : 64;
         p->queue = realloc(p->queue, (size_t)p->room * sizeof *p->queue);

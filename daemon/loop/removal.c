@@ -375,6 +375,7 @@ void removals_order(struct removals *r, const struct store_removal *what, commit
     if (!o) abort();
     *o = (struct ordering){r, what->job, what->what, done, arg};
     struct store_txn *t = store_begin();
+    store_client(t, NULL);
     store_removal_add(t, what);
     store_commit(r->commits->store, t, on_ordered, o);
 }

@@ -44,27 +44,27 @@ void cordon_load(struct cordons *c, const struct cordon *row)
     *r = *row;
 }
 
-int cordon_set(struct cordons *c, struct store_txn *t, const struct cordon *row, struct err *e)
+int cordon_check(const struct cordons *c, const char *node, struct err *e)
 {
-    if (!find(c, row->node) && c->n == NODE_MAX)
-        return err_set(e, ERR_TOO_LARGE,
-                       "%d nodes are cordoned or drained, as many as there can be: uncordon one",
-                       NODE_MAX);
-    cordon_load(c, row);
-    store_cordon_set(t, row->node, row->at_ms, row->drains, row->by, row->reason);
-    log_info("node.cordon", "node=%s drains=%d by=%s why=\"%s\"", row->node, row->drains, row->by,
-             row->reason);
-    return 0;
+    if (cordon_find(c, node) || c->n < NODE_MAX) return 0;
+    return err_set(e, ERR_TOO_LARGE,
+                   "%d nodes are cordoned or drained, as many as there can be: uncordon one",
+                   NODE_MAX);
 }
 
-bool cordon_end(struct cordons *c, struct store_txn *t, const char *node)
+void cordon_set(struct cordons *c, const struct cordon *row)
+{
+    cordon_load(c, row);
+    log_info("node.cordon", "node=%s drains=%d by=%s why=\"%s\"", row->node, row->drains, row->by,
+             row->reason);
+}
+
+void cordon_end(struct cordons *c, const char *node)
 {
     struct cordon *r = find(c, node);
-    if (!r) return false;
+    if (!r) return;
     *r = c->row[--c->n];
-    store_cordon_remove(t, node);
     log_info("node.uncordon", "node=%s", node);
-    return true;
 }
 
 int64_t cordon_left_ms(const struct node *n, int64_t now_ms)

@@ -29,11 +29,13 @@ void cordons_destroy(struct cordons *c);
 const struct cordon *cordon_find(const struct cordons *c, const char *node);
 /* adds a row that was read from the store */
 void cordon_load(struct cordons *c, const struct cordon *row);
-/* Cordons the node. The new row is added to t. Fails with ERR_TOO_LARGE if the table already has
- * one row for each possible node. */
-int cordon_set(struct cordons *c, struct store_txn *t, const struct cordon *row, struct err *e);
-/* Ends the cordon, and adds the removal of its row to t. Returns false if the node has no row. */
-bool cordon_end(struct cordons *c, struct store_txn *t, const char *node);
+/* Tells whether the node may get a row. Fails with ERR_TOO_LARGE if the table already has one row
+ * for each possible node. */
+int cordon_check(const struct cordons *c, const char *node, struct err *e);
+/* Cordons the node. The row is on disk. */
+void cordon_set(struct cordons *c, const struct cordon *row);
+/* Ends the cordon of a node, whose row is removed from the store. */
+void cordon_end(struct cordons *c, const char *node);
 
 /* Returns the time until the node ends, or -1 if no end was reported. */
 int64_t cordon_left_ms(const struct node *n, int64_t now_ms);

@@ -103,8 +103,13 @@ struct job {
     struct serve_counts *serving; /* owns; NULL unless the job serves */
     struct job_attempt *attempt;  /* owns; NULL unless the job is starting, running or stopping */
     struct need need;             /* memory that it needs according to the plan */
-    bool over_disk;               /* a note has reported that its owner's jobs take too much disk */
-    bool rewrite;                 /* a replay found no stored document of the job */
+    int n_orders; /* events of clients' orders that are folded and not committed yet */
+    /* The last of these events on which an event of another kind is folded, or 0. It and the ones
+     * before it cannot be withdrawn. */
+    int64_t based_seq;
+    int n_skipped;  /* the last ticks, which have skipped the job because of n_orders */
+    bool over_disk; /* a note has reported that its owner's jobs take too much disk */
+    bool rewrite;   /* a replay found no stored document of the job */
     char reason_code[32], reason[320]; /* the reason why the job waits; or JOB_UNSAVED and the text
                                         * of that note */
     struct job *next;                  /* in the table's bucket */

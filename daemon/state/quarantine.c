@@ -114,6 +114,47 @@ bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node,
     return true;
 }
 
+struct quarantine_ending {
+    struct quarantined row;
+    int n;
+    struct blamed blame[];
+};
+
+struct quarantine_ending *quarantine_ending(const struct quarantine *q, struct store_txn *t,
+                                            const char *node)
+{
+    const struct quarantined *row = quarantine_find(q, node);
+    if (!row) return NULL;
+    const size_t size = (size_t)count_blames(q, node) * sizeof(struct blamed);
+    struct quarantine_ending *k = malloc(sizeof *k + size);
+    if (!k) abort();
+    k->row = *row;
+    k->n = 0;
+    store_quarantine_remove(t, node);
+    for (int i = 0; i < q->n_blames; i++) {
+        if (strcmp(q->blame[i].node, node)) continue;
+        store_blame_remove(t, node, q->blame[i].job);
+        k->blame[k->n++] = q->blame[i];
+    }
+    return k;
+}
+
+/* Removes the rows from memory that were removed from the store. A newer blame or quarantine
+ * stays. */
+void quarantine_ended(struct quarantine *q, const struct quarantine_ending *k)
+{
+    struct quarantined *r = (struct quarantined *)quarantine_find(q, k->row.node);
+    log_info("node.release", "node=%s why=\"released by hand\"", k->row.node);
+    for (int i = q->n_blames - 1; i >= 0; i--)
+        for (int m = 0; m < k->n; m++)
+            if (q->blame[i].job == k->blame[m].job && q->blame[i].at_ms == k->blame[m].at_ms &&
+                !strcmp(q->blame[i].node, k->row.node)) {
+                remove_blame(q, NULL, i);
+                break;
+            }
+    if (r && r->at_ms == k->row.at_ms) *r = q->row[--q->n];
+}
+
 /* Tells whether `node` is the last node that could take jobs. This is true if every other node is
  * down, is in quarantine, or has neither slots nor GPUs. */
 static bool is_last(const struct quarantine *q, const struct nodes *t, const char *node)

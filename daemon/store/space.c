@@ -79,6 +79,16 @@ bool space_full(const struct disk_space *s)
     return full;
 }
 
+int space_withdraw(const struct disk_space *s, struct err *e)
+{
+    int64_t left = reserve_free(&s->reserve);
+    return err_set(
+        e, ERR_NO_SPACE,
+        "the disk of seqd's state directory %s is full, %lld KiB are free and the reserve "
+        "is used up: nothing was changed; make room and send the request again",
+        s->reserve.dir, (long long)(left < 0 ? 0 : left >> 10));
+}
+
 int space_refuse(const struct disk_space *s, struct err *e)
 {
     int64_t left = reserve_free(&s->reserve);

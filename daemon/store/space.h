@@ -44,5 +44,7 @@ void space_release(struct disk_space *s);
 
 bool space_full(const struct disk_space *s);                 /* as store_full */
 int space_refuse(const struct disk_space *s, struct err *e); /* as store_refuse */
+/* Sets the error of a request that was withdrawn because of the full disk. Returns -1. */
+int space_withdraw(const struct disk_space *s, struct err *e);
 
 #endif

@@ -10,7 +10,9 @@
  *
  * A full disk does not end the process, because it leaves no transaction half done. The reserve
  * (reserve.h) is released, new jobs are refused, and all other data is written. When the space of
- * the reserve is used up, too, the writer waits for space.
+ * the reserve is used up, too, the writer waits for space. It waits in the same way while another
+ * program has locked the database. After STORE_WITHDRAW_MS the requests of clients are withdrawn,
+ * so that each client gets an answer (store_client). All other requests wait.
  *
  * Crash safety is tested by killing a process under load (tests/daemon/test_seqd_store.c). Faults
  * of the disk are tested by letting each call in turn fail (tests/daemon/test_seqd_disk.c). */
@@ -29,7 +31,10 @@
 #define STORE_CHECK_MS 1000  /* time that quick_check may take at the start */
 #define STORE_QUERY_MS 5000  /* a query that takes longer fails */
 #define STORE_STUCK_MS 10000 /* readyz fails if requests wait this long for a commit */
-#define STORE_SLOW_MS  1000  /* readyz shows "slow" if a commit or a wait takes longer */
+/* A client's request that could not be written for this time is withdrawn. With the time between
+ * two looks, the client is answered within 6 s. */
+#define STORE_WITHDRAW_MS 5000
+#define STORE_SLOW_MS     1000 /* readyz shows "slow" if a commit or a wait takes longer */
 
 struct store;
 
@@ -112,6 +117,15 @@ int64_t store_last_event(const struct store *s); /* largest seq so far */
 /* ---- writing: build a request on the loop thread, then commit it ----------------------------- */
 
 struct store_txn;
+/* Tells whether the request whose callback has `arg` may be withdrawn now. It must be false if a
+ * request that cannot be withdrawn depends on it. It must not call the store. */
+typedef bool store_may(void *arg);
+/* Marks t as the request of a client, which may be withdrawn while it cannot be written. Only a
+ * request whose transaction SQLite does not hold is withdrawn: it has not begun, or it was rolled
+ * back. All requests that may be withdrawn are withdrawn together, the newest first. So if the
+ * callback of each undoes its effects in memory, requests that depend on others are undone before
+ * them. `may` may be NULL. A new job is always a client's request. */
+void store_client(struct store_txn *t, store_may *may);
 struct store_txn *store_begin(void); /* never returns NULL; seqd exits if it is out of memory */
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc, const char *owner);
@@ -221,9 +235,15 @@ void store_removal_waits(struct store_txn *t, const char *node, const char *why)
 
 /* Called after the commit. If e is NULL, the commit is durable. Otherwise nothing of the request
  * is stored. e is ERR_CONFLICT if a key exists already, ERR_NO_SPACE if the disk is full and the
- * request has a new job, and ERR_PEER if the store is being closed. store_commit takes ownership
- * of t; done may be NULL. Commits are made in the order of the calls. */
+ * request is a client's, ERR_TIMEOUT if another program has locked the database and the request is
+ * a client's, and ERR_PEER if the store is being closed. store_commit takes ownership of t; done
+ * may be NULL. Commits are made in the order of the calls. */
 typedef void store_done(void *arg, const struct err *e);
+/* Tells whether e, the error of a callback, means that the request was withdrawn. */
+static inline bool store_withdrawn(const struct err *e)
+{
+    return e && (e->code == ERR_NO_SPACE || e->code == ERR_TIMEOUT);
+}
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
 /* Commits t together with the next request, before it and at the latest in the same group. So t
  * costs no commit of its own. Takes ownership of t. Commit an empty request to have it on disk
@@ -258,6 +278,8 @@ struct store_health {
     int64_t commit_ms; /* duration of the last commit in ms; -1 if there was none */
     int64_t wal_size;  /* bytes of the log, checkpointed or not */
     bool full;         /* as store_full */
+    bool locked;       /* another program has locked the database */
+    bool blocked;      /* requests wait because of either */
 };
 void store_health(const struct store *s, struct store_health *out); /* on the loop thread only */
 /* Tells whether the writer has checked its queue since the last call, and asks the writer to check

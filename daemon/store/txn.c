@@ -144,11 +144,17 @@ struct store_txn *store_begin(void)
     return t;
 }
 
+void store_client(struct store_txn *t, store_may *may)
+{
+    t->client = true;
+    t->may = may;
+}
+
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc, const char *owner)
 {
     struct txn_op *o = add_op(t, OP_JOB_NEW);
-    t->is_new = true;
+    t->is_new = t->client = true;
     o->n[0] = id, o->n[1] = JOB_QUEUED, o->n[2] = at_ms;
     o->text[0] = txn_copy(spec), o->text[1] = txn_copy(plan), o->text[2] = txn_copy(doc);
     o->text[3] = txn_copy(owner);

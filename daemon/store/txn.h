@@ -83,6 +83,11 @@ struct store_txn {
     struct store_writer *writer; /* set when the request is queued */
     bool is_new;                 /* the request adds a job, so it is refused while the disk is
                                   * full */
+    bool client;                 /* the request may be withdrawn (store_client) */
+    store_may *may;              /* NULL if nothing depends on the request */
+    /* A COMMIT with the request failed after its last page was written, so that SQLite may still
+     * find it in the log. It cannot be withdrawn or refused. */
+    bool written;
     struct err err;
 };
 

@@ -21,8 +21,14 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int n_pages)
 
 void wal_init(struct wal *w, sqlite3 *db, int page_size)
 {
-    *w = (struct wal){.db = db, .page_size = page_size};
+    *w = (struct wal){.db = db, .page_size = page_size, .busy_ms = WAL_BUSY_MS};
     sqlite3_wal_hook(db, on_wal, w);
+}
+
+void wal_wait_ms(struct wal *w, int ms)
+{
+    w->busy_ms = ms;
+    sqlite3_busy_timeout(w->db, ms);
 }
 
 int64_t wal_size(const struct wal *w)
@@ -34,7 +40,7 @@ static int try_checkpoint(struct wal *w, int mode)
 {
     sqlite3_busy_timeout(w->db, 0); /* do not wait: a later checkpoint does the work */
     int rc = sqlite3_wal_checkpoint_v2(w->db, NULL, mode, NULL, NULL);
-    sqlite3_busy_timeout(w->db, WAL_BUSY_MS);
+    sqlite3_busy_timeout(w->db, w->busy_ms);
     return (rc & 0xff) == SQLITE_BUSY || space_ran_out(w->db, rc) ? SQLITE_BUSY : rc;
 }
 

@@ -19,12 +19,14 @@ struct wal {
     int64_t checkpoint_at; /* bytes of the log at which the next checkpoint is made; 0 if not known
                             * yet */
     int page_size;         /* bytes */
+    int busy_ms;           /* as WAL_BUSY_MS, which is its first value */
 };
 
 /* Sets up w. w must remain at its address while `db` is open, because a hook of `db` counts the
  * log's pages in w. */
 void wal_init(struct wal *w, struct sqlite3 *db, int page_size);
-int64_t wal_size(const struct wal *w); /* bytes of the log */
+void wal_wait_ms(struct wal *w, int ms); /* sets busy_ms */
+int64_t wal_size(const struct wal *w);   /* bytes of the log */
 
 /* Checkpoints the whole log and truncates its file. Returns a code of SQLite. SQLITE_BUSY means
  * that a reader or a full disk prevented it, and that the log is unchanged. */

@@ -4,7 +4,12 @@
  *
  * If the disk has no space for a group, the group is undone. The reserve is released, and the new
  * jobs of the group are refused. The other requests of the group are run again until they are
- * committed or seqd stops. Requests are committed in order. */
+ * committed or seqd stops. Requests are committed in order.
+ *
+ * If there is no reserve left, or another program has locked the database, the group goes back to
+ * the front of the queue, and the writer tries again after a while. In the meantime the loop thread
+ * may take the requests of clients out of the queue. While a group is being tried, it is not in the
+ * queue, so no request is withdrawn whose transaction SQLite has. */
 #include "daemon/store/writer.h"
 
 #include <pthread.h>
@@ -23,6 +28,12 @@
 #include "daemon/store/txn.h"
 #include "daemon/store/wal.h"
 
+#define LOOK_MS 500 /* time between two looks at whether requests must be withdrawn */
+#define BUSY_MS 50  /* time for which SQLite waits for a lock, and the pause after that */
+
+/* Why the first group of the queue could not be written. */
+enum blocked { BLOCKED_NOT, BLOCKED_FULL, BLOCKED_LOCKED };
+
 struct store_writer {
     struct writer_options o;
     sqlite3_stmt *op[OP_N];
@@ -37,13 +48,17 @@ struct store_writer {
      * it */
     bool look, looked;
     struct store_txn *first, **last;
+    enum blocked blocked;
     /* Used only by the loop thread. */
     struct gatherer gather;
+    struct loop_timer *look_timer;
+    int64_t blocked_ms; /* time of the first look that found the writer blocked; 0 if it is not */
     int n_waiting;
     int64_t answered_ms;
     /* used only by the writer */
     bool gave_up;      /* seqd is stopping and has dropped a group, so later groups are dropped,
                         * too */
+    bool committing;   /* the step that failed last was the COMMIT of a group */
     const char *doing; /* name of the running step, for use in error texts */
 };
 
@@ -71,6 +86,7 @@ static void take_over(void *arg, struct store_txn *first, struct store_txn **las
 {
     struct store_writer *w = arg;
     if (!w->n_waiting) w->answered_ms = loop_now_ms(w->o.loop);
+    if (!w->n_waiting) loop_timer_set(w->look_timer, LOOK_MS);
     w->n_waiting += n;
     if (w->stop) {
         for (struct store_txn *t = first, *next; t; t = next) {
@@ -132,6 +148,8 @@ void writer_health(struct store_writer *w, struct store_health *out)
     pthread_mutex_lock(&w->mutex);
     out->commit_ms = w->commit_ms;
     out->wal_size = w->wal_size;
+    out->locked = w->blocked == BLOCKED_LOCKED;
+    out->blocked = w->blocked != BLOCKED_NOT;
     pthread_mutex_unlock(&w->mutex);
 }
 
@@ -144,6 +162,65 @@ bool writer_moved(struct store_writer *w)
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->mutex);
     return moved;
+}
+
+/* ---- withdrawing ----------------------------------------------------------------------------- */
+
+static bool may_go(const struct store_txn *t)
+{
+    return t->client && !t->written && (!t->may || t->may(t->arg));
+}
+
+/* Takes the requests that may be withdrawn out of the queue. Returns them, the newest first. */
+static struct store_txn *take_clients(struct store_writer *w)
+{
+    struct store_txn *out = NULL, **at = &w->first, *t;
+    pthread_mutex_lock(&w->mutex);
+    while ((t = *at)) {
+        if (!may_go(t)) {
+            at = &t->next;
+            continue;
+        }
+        *at = t->next;
+        t->next = out;
+        out = t;
+        w->n_queued--;
+    }
+    w->last = at;
+    pthread_mutex_unlock(&w->mutex);
+    return out;
+}
+
+static void withdraw(struct store_writer *w, enum blocked why)
+{
+    struct err e;
+    struct store_txn *t = take_clients(w), *next;
+    if (t) log_warn("store.withdraw", "why=%s", why == BLOCKED_FULL ? "full" : "locked");
+    for (; t; t = next) {
+        next = t->next;
+        if (why == BLOCKED_FULL)
+            space_withdraw(w->o.space, &e);
+        else
+            err_set(&e, ERR_TIMEOUT,
+                    "another program has locked seqd.db: nothing was changed; end that program and "
+                    "send the request again");
+        w->n_waiting--;
+        if (t->done) t->done(t->arg, &e);
+        txn_free(t);
+    }
+}
+
+/* Looks at the writer while requests wait. */
+static void on_look(void *arg)
+{
+    struct store_writer *w = arg;
+    const int64_t now_ms = loop_now_ms(w->o.loop);
+    pthread_mutex_lock(&w->mutex);
+    const enum blocked why = w->blocked;
+    pthread_mutex_unlock(&w->mutex);
+    if (!why || !w->blocked_ms) w->blocked_ms = why ? now_ms : 0;
+    if (why && now_ms - w->blocked_ms >= STORE_WITHDRAW_MS) withdraw(w, why);
+    if (w->n_waiting) loop_timer_set(w->look_timer, LOOK_MS);
 }
 
 /* ---- transactions ---------------------------------------------------------------------------- */
@@ -206,36 +283,69 @@ static int run_group(struct store_writer *w, struct store_txn *group)
 {
     int rc = exec(w, "BEGIN IMMEDIATE");
     for (struct store_txn *t = group; !rc && t; t = t->next) rc = run_txn(w, t);
+    w->committing = !rc;
     return rc ? rc : exec(w, "COMMIT");
+}
+
+/* Undoes a group that could not be written, and tells why. If it is not known that the group is
+ * undone, ends the process. */
+static enum blocked undo_group(struct store_writer *w, struct store_txn *group, int rc)
+{
+    const bool locked = (rc & 0xff) == SQLITE_BUSY;
+    if (!locked && !space_ran_out(w->o.db, rc)) writer_dies(w);
+    /* The index of the log is extended after the last page of a transaction is in the log. */
+    const bool written = w->committing && rc == SQLITE_IOERR_SHMSIZE;
+    for (struct store_txn *t = group; t && written; t = t->next) t->written = true;
+    if (!sqlite3_get_autocommit(w->o.db)) sqlite3_exec(w->o.db, "ROLLBACK", 0, 0, 0);
+    if (!sqlite3_get_autocommit(w->o.db)) writer_dies(w);
+    return locked ? BLOCKED_LOCKED : BLOCKED_FULL;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Waits until more requests arrive or seqd stops, but at most for SPACE_LOOK_MS. The caller must
- * hold the mutex. */
-static void wait_a_while(struct store_writer *w)
+/* Waits until more requests arrive or seqd stops, but at most for `ms`. The caller must hold the
+ * mutex. */
+static void wait_a_while(struct store_writer *w, int64_t ms)
 {
     struct timespec until;
     w->looked = w->look;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += SPACE_LOOK_MS / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&w->wake, &w->mutex, &until);
 }
 
-/* Called when there was no space for a group. Releases the reserve; if the reserve is released
- * already, waits for a while. Returns false if seqd stops. */
-static bool wait_for_space(struct store_writer *w)
+static void set_blocked(struct store_writer *w, enum blocked why)
 {
-    if (space_held(w->o.space)) {
-        space_release(w->o.space);
-        return true;
-    }
     pthread_mutex_lock(&w->mutex);
-    if (!w->stop) wait_a_while(w);
-    bool stop = w->stop;
+    const bool locked = why == BLOCKED_LOCKED && w->blocked != why;
+    const bool again = !why && w->blocked == BLOCKED_LOCKED;
+    w->blocked = why;
     pthread_mutex_unlock(&w->mutex);
-    space_look(w->o.space);
-    return !stop;
+    if (locked)
+        log_error("store.locked",
+                  "text=\"another program has locked %s: nothing is written until it ends\"",
+                  w->o.path);
+    if (again) log_info("store.unlocked", "text=\"%s is not locked any more\"", w->o.path);
+}
+
+/* Puts a group that could not be written back to the front of the queue, and waits for a while. If
+ * seqd stops, the group and all later ones will be dropped. */
+static void put_back(struct store_writer *w, struct store_txn *group, enum blocked why)
+{
+    struct store_txn **end = &group;
+    int n = 0;
+    set_blocked(w, why);
+    for (; *end; end = &(*end)->next) n++;
+    pthread_mutex_lock(&w->mutex);
+    *end = w->first;
+    if (!w->first) w->last = end;
+    w->first = group;
+    w->n_queued += n;
+    w->gave_up = w->stop;
+    if (!w->stop) wait_a_while(w, why == BLOCKED_FULL ? SPACE_LOOK_MS : BUSY_MS);
+    pthread_mutex_unlock(&w->mutex);
 }
 
 /* Waits for a request, and takes up to STORE_GROUP requests. Returns NULL if seqd stops and no
@@ -248,7 +358,7 @@ static struct store_txn *take_group(struct store_writer *w)
             pthread_cond_wait(&w->wake, &w->mutex);
             continue;
         }
-        wait_a_while(w);
+        wait_a_while(w, SPACE_LOOK_MS);
         pthread_mutex_unlock(&w->mutex);
         space_look(w->o.space);
         pthread_mutex_lock(&w->mutex);
@@ -269,7 +379,7 @@ static struct store_txn *refuse_new(struct store_writer *w, struct store_txn *gr
     struct store_txn *rest = NULL, **last = &rest;
     for (struct store_txn *t = group, *next; t; t = next) {
         next = t->next;
-        if (t->is_new) {
+        if (t->is_new && !t->written) {
             space_refuse(w->o.space, &t->err);
             answers_send(w->o.out, &t->answer, give_txn);
             continue;
@@ -289,8 +399,8 @@ static void drop_group(struct store_writer *w, struct store_txn *group)
     }
 }
 
-/* Returns the requests that are on disk now. Returns NULL if all of them were refused, or if seqd
- * stops on a full disk. */
+/* Returns the requests that are on disk now. Returns NULL if all of them were refused, or if they
+ * are in the queue again. */
 static struct store_txn *commit_group(struct store_writer *w, struct store_txn *group)
 {
     int64_t begin_ms = clock_ms();
@@ -299,13 +409,15 @@ static struct store_txn *commit_group(struct store_writer *w, struct store_txn *
         if (!group) return NULL;
         int rc = run_group(w, group);
         if (!rc) break;
-        if (!space_ran_out(w->o.db, rc)) writer_dies(w);
-        if (!sqlite3_get_autocommit(w->o.db)) sqlite3_exec(w->o.db, "ROLLBACK", 0, 0, 0);
-        if (wait_for_space(w)) continue;
-        w->gave_up = true;
-        drop_group(w, group);
+        const enum blocked why = undo_group(w, group, rc);
+        if (why == BLOCKED_FULL && space_held(w->o.space)) {
+            space_release(w->o.space);
+            continue;
+        }
+        put_back(w, group, why);
         return NULL;
     }
+    set_blocked(w, BLOCKED_NOT);
     pthread_mutex_lock(&w->mutex);
     w->commit_ms = clock_ms() - begin_ms;
     pthread_mutex_unlock(&w->mutex);
@@ -334,13 +446,17 @@ static void *writer_main(void *arg)
 {
     struct store_writer *w = arg;
     struct store_txn *group;
+    wal_wait_ms(w->o.wal, BUSY_MS);
     while ((group = take_group(w))) {
         if (w->gave_up) { /* the group is dropped even if there is space again, because the
                            * sequence of commits must have no gap */
             drop_group(w, group);
             continue;
         }
-        group = commit_group(w, group);
+        if (!(group = commit_group(w, group))) {
+            space_look(w->o.space);
+            continue;
+        }
         for (struct store_txn *t = group, *next; t; t = next) {
             next = t->next;
             answers_send(w->o.out, &t->answer, give_txn);
@@ -360,6 +476,7 @@ struct store_writer *writer_create(const struct writer_options *o, struct err *e
     w->last = &w->first;
     w->commit_ms = -1;
     gather_init(&w->gather, o->loop, take_over, w);
+    w->look_timer = loop_timer_create(o->loop, on_look, w);
     pthread_mutex_init(&w->mutex, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -396,6 +513,7 @@ void writer_destroy(struct store_writer *w)
 {
     if (!w) return;
     gather_fini(&w->gather);
+    loop_timer_destroy(w->look_timer);
     for (int i = 0; i < OP_N; i++) sqlite3_finalize(w->op[i]);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->mutex);

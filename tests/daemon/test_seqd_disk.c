@@ -566,6 +566,92 @@ static void test_start_on_a_full_disk(void)
     finish();
 }
 
+/* ---- requests that are withdrawn ------------------------------------------------------------- */
+
+/* Lets the time pass until the answer is there. */
+static int answer_in_time(int fd)
+{
+    for (struct pollfd p = {fd, POLLIN, 0}; !poll(&p, 1, 0); clock_ms += 100) loop_turn(w.loop, 2);
+    return answer_of(fd);
+}
+
+static const struct {
+    const char *path, *body;
+} writes[] = {{"/v1/jobs/1:cancel", ""},
+              {"/v1/jobs/1:suspend", ""},
+              {"/v1/jobs", job_json},
+              {"/v1/tokens", "{\"user\":\"ann\"}"},
+              {"/v1/tokens/2:revoke", ""},
+              {"/v1/tokens:revoke", "{\"user\":\"bob\"}"},
+              {"/v1/prune", "{\"older_than\":\"1s\"}"}};
+
+static void check_unchanged(void)
+{
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"queued\""));
+    CHECK(control_job(w.control, 1)->state == JOB_QUEUED);
+    CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(get("/v1/tokens") == 200 && !strstr(reply, "ann"));
+    CHECK(strstr(reply, "bob") && auth_valid(w.auth, 2));
+}
+
+/* Sends each request while nothing can be written. Expects `status` and `text` as its answer. */
+static void check_withdrawn(int status, const char *text)
+{
+    for (size_t i = 0; i < sizeof writes / sizeof *writes; i++) {
+        const int is = answer_in_time(post_begin(writes[i].path, "", writes[i].body));
+        CHECK_MSG(is == status && strstr(reply, text), "%s: %d %s", writes[i].path, is, reply);
+        CHECK(status != 503 || strstr(reply, "Retry-After: 1"));
+        check_unchanged();
+    }
+    CHECK(answer_in_time(get_begin("/v1/audit")) == status);
+}
+
+static void begin_withdrawn(void)
+{
+    char text[AUTH_TOKEN_SIZE];
+    rest_clock = fake_clock;
+    begin();
+    for (int i = 0; i < 2; i++) CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK(post("/v1/jobs/2:cancel", "") == 202);
+    CHECK(rest_token("bob", ROLE_USER, 0, text) == 2);
+}
+
+/* Checks that the requests are in the audit log with the statuses of their answers, and that all of
+ * them work again. */
+static void end_withdrawn(const char *status)
+{
+    CHECK(get("/v1/audit?limit=7") == 200);
+    for (size_t i = 0; i < 7; i++) CHECK_MSG(strstr(reply, writes[i].path), "%s", writes[i].path);
+    CHECK_MSG(strstr(reply, status), "%s", reply);
+    check_unchanged();
+    CHECK(post("/v1/jobs/1:cancel", "") == 202 && post("/v1/tokens/2:revoke", "") == 200);
+    CHECK(!auth_valid(w.auth, 2));
+    finish();
+    rest_clock = NULL;
+}
+
+static void test_withdrawn_from_a_full_disk(void)
+{
+    begin_withdrawn();
+    bad_disk_full(true);
+    check_withdrawn(507, "is full");
+    bad_disk_full(false);
+    end_withdrawn("\"status\":507}");
+}
+
+static void test_withdrawn_from_a_locked_database(void)
+{
+    char file[128];
+    sqlite3 *other = NULL;
+    begin_withdrawn();
+    snprintf(file, sizeof file, "%s/seqd.db", w.dir);
+    CHECK(!sqlite3_open(file, &other) && !sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL));
+    check_withdrawn(503, "another program has locked seqd.db");
+    CHECK(get("/readyz?verbose") == 200 || strstr(reply, "another program has locked seqd.db"));
+    CHECK(!sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL) && !sqlite3_close(other));
+    end_withdrawn("\"status\":503}");
+}
+
 int main(void)
 {
     seqd_test_init();
@@ -581,5 +667,7 @@ int main(void)
     RUN(test_full_disk);
     RUN(test_stop_on_a_full_disk);
     RUN(test_start_on_a_full_disk);
+    RUN(test_withdrawn_from_a_full_disk);
+    RUN(test_withdrawn_from_a_locked_database);
     return test_done("seqd_disk");
 }
