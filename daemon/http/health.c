@@ -37,6 +37,10 @@ static void ready_verbose(const struct control *c, char *out, size_t size)
                h.locked ? "waits: another program has locked seqd.db"
                : h.commit_ms > STORE_SLOW_MS || h.stuck_ms > STORE_SLOW_MS ? "slow"
                                                                            : "commits");
+    jwrite_str(&w, "database",
+               h.checked == STORE_SOUND        ? "sound"
+               : h.checked == STORE_UNREADABLE ? "could not be read: see the log"
+                                               : "is being checked");
     jwrite_str(&w, "disk", h.full ? "full: new jobs are refused" : "has room");
     jwrite_str(&w, "replay", "done");
     jwrite_str(&w, "http", "listens");
@@ -46,6 +50,10 @@ static void ready_verbose(const struct control *c, char *out, size_t size)
         jwrite_int(&w, "last_commit_ms", h.commit_ms);
     else
         jwrite_null(&w, "last_commit_ms");
+    if (h.check_age_ms >= 0)
+        jwrite_int(&w, "database_check_age_ms", h.check_age_ms);
+    else
+        jwrite_null(&w, "database_check_age_ms");
     jwrite_int(&w, "commits_waiting", h.n_waiting);
     jwrite_int(&w, "wal_bytes", h.wal_size);
     jwrite_int(&w, "live_jobs", control_n_live(c));

@@ -106,6 +106,11 @@ static void add_store(struct exposition *x, struct control *c)
                    "1: the disk of the state directory is full.");
     exposition_one(x, "seqd_database_locked", "gauge", h.locked,
                    "1: another program has locked seqd.db.");
+    exposition_one(x, "seqd_database_sound", "gauge", h.checked == STORE_SOUND,
+                   "1: the check of the database that ended last found no fault.");
+    exposition_one(x, "seqd_database_check_age_seconds", "gauge",
+                   h.check_age_ms < 0 ? -1 : (double)h.check_age_ms / 1000,
+                   "Since this check; -1: none has ended since the start.");
 }
 
 void route_prometheus(struct routes *R, struct http_req *r, const struct route_match *a)

@@ -17,6 +17,7 @@
 #include "daemon/store/answers.h"
 #include "daemon/store/carried.h"
 #include "daemon/store/gather.h"
+#include "daemon/store/late_check.h"
 #include "daemon/store/load.h"
 #include "daemon/store/reader.h"
 #include "daemon/store/remove.h"
@@ -36,6 +37,8 @@ struct store {
     int lock_fd;
     int64_t last_job, last_event;
     bool newer;
+    bool checks_later; /* the database is large, and is checked by `check` */
+    struct late_check *check;
     struct backups *backups;
     struct disk_space space;
     struct answers answers;
@@ -92,6 +95,7 @@ void store_health(const struct store *s, struct store_health *out)
 {
     writer_health(s->writer, out);
     out->full = space_full(&s->space);
+    late_check_health(s->check, out);
 }
 
 bool store_moved(struct store *s)
@@ -205,8 +209,8 @@ static int open_writer(struct store *s, const char *dir, struct err *e)
         space_release(&s->space);
         bad = open_database(s, e);
     }
-    if (bad || store_check(s->write_db, s->path, STORE_CHECK_MS, e) || first_checkpoint(s, e) ||
-        carried_take(s->write_db, dir, e))
+    if (bad || late_check_first(s->write_db, dir, s->path, &s->checks_later, e) ||
+        first_checkpoint(s, e) || carried_take(s->write_db, dir, e))
         return -1;
     const struct writer_options o = {.loop = s->loop,
                                      .db = s->write_db,
@@ -252,6 +256,7 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e)
     s->running = true;
     writer_start(s->writer, s->reader);
     reader_start(s->reader);
+    s->check = late_check_create(dir, s->path, s->checks_later);
     return s;
 fail:
     store_close(s);
@@ -262,6 +267,7 @@ void store_close(struct store *s)
 {
     if (!s) return;
     backups_destroy(s->backups);
+    late_check_destroy(s->check);
     if (s->running) {
         writer_stop(s->writer);
         reader_stop(s->reader);

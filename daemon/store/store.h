@@ -28,7 +28,7 @@
 #include "daemon/store/backup.h"
 
 #define STORE_GROUP    256   /* requests in one commit */
-#define STORE_CHECK_MS 1000  /* time that quick_check may take at the start */
+#define STORE_CHECK_MS 1000  /* time that quick_check may take before seqd is ready */
 #define STORE_QUERY_MS 5000  /* a query that takes longer fails */
 #define STORE_STUCK_MS 10000 /* readyz fails if requests wait this long for a commit */
 /* A client's request that could not be written for this time is withdrawn. With the time between
@@ -41,7 +41,8 @@ struct store;
 /* Opens the store in `dir`, which must exist. Fails with ERR_CONFLICT if a second seqd uses the
  * store, with ERR_UNSUPPORTED if `dir` is on NFS or SMB or a newer seqd wrote the store, and with
  * ERR_INVALID if the path is too long. Fails with ERR_CORRUPT if the file is not a database of
- * seqd or is damaged, as far as a check of STORE_CHECK_MS can tell; the error names the file.
+ * seqd or is damaged, as far as a check of STORE_CHECK_MS can tell; the error names the file. A
+ * large file is checked later, while seqd serves (late_check.h).
  * Other failures are those of carried_take and reserve_check_limit, and ERR_IO or ERR_NO_SPACE of
  * the disk. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
@@ -270,6 +271,9 @@ bool store_full(const struct store *s);
 /* Sets ERR_NO_SPACE, the error of new jobs while store_full returns true. Returns -1. */
 int store_refuse(const struct store *s, struct err *e);
 
+/* The result of the last check of the database since seqd was started. Damage ends seqd. */
+enum store_checked { STORE_UNCHECKED, STORE_SOUND, STORE_UNREADABLE };
+
 struct store_health {
     int n_waiting; /* requests without an answer */
     /* 0 if no request waits; otherwise ms since the last answer, or since the first request that
@@ -280,6 +284,8 @@ struct store_health {
     bool full;         /* as store_full */
     bool locked;       /* another program has locked the database */
     bool blocked;      /* requests wait because of either */
+    enum store_checked checked;
+    int64_t check_age_ms; /* time since the check of the database ended, or -1 */
 };
 void store_health(const struct store *s, struct store_health *out); /* on the loop thread only */
 /* Tells whether the writer has checked its queue since the last call, and asks the writer to check

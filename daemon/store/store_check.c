@@ -6,28 +6,30 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "api/core/clock.h"
 #include "api/core/log.h"
 #include "daemon/store/schema.h"
 
-#define INTERRUPTIBLE 3043000 /* first version of SQLite that can interrupt quick_check */
-/* largest file that is checked with an older SQLite; it takes less than a second */
-#define MAX_SIZE (128 << 20)
-#define PART     16384
-#define SAID     201   /* bytes of a message of SQLite */
-#define OPS      1000  /* virtual instructions of SQLite between two reads of the clock */
-#define AGAIN_MS 60000 /* time for reading the file again after damage was found */
+#define TABLES     64 /* largest number of tables */
+#define TABLE_NAME 128
+#define SQL_SIZE   256 /* room for a PRAGMA with the name of a table */
+#define PART       16384
+#define SAID       201   /* bytes of a message of SQLite */
+#define OPS        1000  /* virtual instructions of SQLite between two reads of the clock */
+#define AGAIN_MS   60000 /* time for reading the file again after damage was found */
 
 struct box {
     int64_t end_ms;
+    store_check_stop *stop; /* NULL if nothing stops the check */
+    void *arg;
+    const char *sql; /* the PRAGMA */
     bool over;
 };
 
 static int on_progress(void *arg)
 {
     struct box *b = arg;
-    b->over = clock_ms() >= b->end_ms;
+    b->over = clock_ms() >= b->end_ms || (b->stop && b->stop(b->arg));
     return b->over;
 }
 
@@ -47,7 +49,7 @@ static int look(sqlite3 *db, const char *path, const struct box *b, bool quiet, 
                 struct err *e)
 {
     sqlite3_stmt *st = NULL;
-    int damaged = 0, n = 0, rc = sqlite3_prepare_v2(db, "PRAGMA quick_check", -1, &st, NULL);
+    int damaged = 0, n = 0, rc = sqlite3_prepare_v2(db, b->sql, -1, &st, NULL);
     if (rc == SQLITE_OK)
         while (!damaged && (rc = sqlite3_step(st)) == SQLITE_ROW) {
             const char *said = (const char *)sqlite3_column_text(st, 0);
@@ -89,11 +91,12 @@ static int pass_over(sqlite3 *db, int which, bool again, int64_t end_ms)
 static bool is_in_file(sqlite3 *db, const char *path, struct box *b)
 {
     char text[SAID];
-    *b = (struct box){.end_ms = clock_ms() + AGAIN_MS};
+    b->over = false;
+    b->end_ms = b->stop ? INT64_MAX : clock_ms() + AGAIN_MS;
     int rc = pass_over(db, SQLITE_FCNTL_FILE_POINTER, false, b->end_ms);
     if (rc == SQLITE_OK) rc = pass_over(db, SQLITE_FCNTL_JOURNAL_POINTER, false, b->end_ms);
     if (rc != SQLITE_OK) return rc == SQLITE_INTERRUPT;
-    return look(db, path, b, true, text, NULL) > 0 || b->over;
+    return look(db, path, b, true, text, NULL) > 0 || (b->over && !b->stop);
 }
 
 int store_settle_log(sqlite3 *db, const char *path, struct err *e)
@@ -120,16 +123,8 @@ static int say_damage(sqlite3 *db, const char *path, struct box *b, const char *
 
 int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
 {
-    struct box b = {.end_ms = clock_ms() + limit_ms};
-    struct stat st;
+    struct box b = {.end_ms = clock_ms() + limit_ms, .sql = "PRAGMA quick_check"};
     char text[SAID];
-    const bool large = stat(path, &st) || st.st_size > MAX_SIZE;
-    if (large && sqlite3_libversion_number() < INTERRUPTIBLE) {
-        log_info("store.check",
-                 "file=%s text=\"not looked at: too large to be checked in %lld ms\"", path,
-                 (long long)limit_ms);
-        return 0;
-    }
     sqlite3_progress_handler(db, OPS, on_progress, &b);
     int rc = look(db, path, &b, false, text, e);
     const bool over = b.over;
@@ -138,5 +133,37 @@ int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
     if (over)
         log_info("store.check", "file=%s text=\"looked at in part: %lld ms are over\"", path,
                  (long long)limit_ms);
+    return rc;
+}
+
+/* Checks one table and its indexes. */
+static int check_table(sqlite3 *db, const char *path, const char *table, struct box *b,
+                       struct err *e)
+{
+    char text[SAID], sql[SQL_SIZE];
+    sqlite3_snprintf(sizeof sql, sql, "PRAGMA quick_check(\"%w\")", table);
+    b->sql = sql;
+    int rc = look(db, path, b, false, text, e);
+    if (rc > 0 && !b->stop(b->arg)) rc = say_damage(db, path, b, text, e);
+    if (b->stop(b->arg)) return err_set(e, ERR_ABORTED, "the check of %s was stopped", path);
+    return rc;
+}
+
+int store_check_tables(sqlite3 *db, const char *path, store_check_stop *stop, void *arg,
+                       struct err *e)
+{
+    struct box b = {.end_ms = INT64_MAX, .stop = stop, .arg = arg};
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(db, "SELECT name FROM sqlite_schema WHERE type = 'table'", -1, &st,
+                                NULL);
+    char names[TABLES][TABLE_NAME];
+    int n = 0;
+    while (!rc && n < TABLES && sqlite3_step(st) == SQLITE_ROW)
+        snprintf(names[n++], TABLE_NAME, "%s", (const char *)sqlite3_column_text(st, 0));
+    sqlite3_finalize(st); /* before the checks, because each reads the newest commit */
+    if (rc) return schema_damaged(db, path, e);
+    sqlite3_progress_handler(db, OPS, on_progress, &b);
+    for (int i = 0; i < n && !rc; i++) rc = check_table(db, path, names[i], &b, e);
+    sqlite3_progress_handler(db, 0, NULL, NULL);
     return rc;
 }

@@ -461,6 +461,69 @@ static void test_stuck_writer(void)
     rest_clock = NULL;
 }
 
+/* ---- a large file ---------------------------------------------------------------------------- */
+
+static void until_checked(struct loop *l, struct store *s)
+{
+    struct store_health h = {.checked = STORE_UNCHECKED};
+    for (; h.checked == STORE_UNCHECKED; store_health(s, &h)) loop_turn(l, 2);
+    CHECK(h.checked == STORE_SOUND && h.check_age_ms >= 0);
+}
+
+/* Opens the store in a child, which serves until it ends. Returns its status. */
+static int serve_in_child(void)
+{
+    struct err e = {0};
+    int status = 0;
+    fflush(stdout);
+    const pid_t pid = fork();
+    if (!pid) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(6);
+        struct loop *l = loop_create(NULL, NULL, &e);
+        if (!store_open(l, dir, &e)) _exit(REFUSED);
+        for (;;) loop_turn(l, 20);
+    }
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Writes `page` in the middle of the database, where rows of metrics are. *old gets the bytes that
+ * were there. */
+static void put_page(const char page[4096], char old[4096])
+{
+    const int fd = open(in_dir("seqd.db"), O_RDWR);
+    CHECK(pread(fd, old, 4096, 8 << 20) == 4096 && pwrite(fd, page, 4096, 8 << 20) == 4096);
+    close(fd);
+}
+
+/* Checks a large file, which is searched for damage while seqd serves. If it is damaged, seqd ends,
+ * and the next start searches it first. */
+static void test_large_file(void)
+{
+    struct err e = {0};
+    char bad[4096], good[4096];
+    struct loop *l = loop_create(NULL, NULL, &e);
+    make_dir();
+    disk.quick = true;
+    struct store *s = store_open(l, dir, &e);
+    fill(l, s, 20);
+    store_close(s);
+    CHECK((s = store_open(l, dir, &e)) != NULL);
+    until_checked(l, s);
+    store_close(s);
+    memset(bad, 0x5a, sizeof bad);
+    put_page(bad, good);
+    CHECK(serve_in_child() == DIED); /* it was opened, so it was not checked first */
+    CHECK(!store_open(l, dir, &e) && e.code == ERR_CORRUPT && strstr(e.text, "is damaged"));
+    put_page(good, bad);
+    CHECK_MSG((s = store_open(l, dir, &e)) != NULL, "%s", e.text);
+    CHECK(size_of("damaged") < 0);
+    store_close(s);
+    loop_destroy(l);
+    disk.quick = false;
+    remove_dir();
+}
+
 static char reserve[128];
 
 static bool has_reserve(void)
@@ -660,6 +723,7 @@ int main(void)
     RUN(test_failed_checkpoint);
     RUN(test_damaged_file);
     RUN(test_unreadable_disk);
+    RUN(test_large_file);
     RUN(test_log_is_bounded);
     RUN(test_read_at_the_start);
     RUN(test_failed_query);
