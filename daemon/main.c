@@ -288,6 +288,9 @@ static int create(struct seqd *d, struct err *e)
     d->notify = notify_open(d->loop, on_tick, d);
     if (beneath_mark(o->state_dir, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
+    if (o->backup_ms &&
+        backups_every(store_backups(d->store), o->backup_ms, o->backup_dir, (int)o->backup_keep, e))
+        return -1;
     if (create_joins(d, e) || secret_open(o->state_dir, d->secret, e)) return -1;
     if (!(d->logs = logs_open(o->state_dir, e))) return -1;
     if (!(d->auth = auth_create(d->store, NULL, e))) return -1;

@@ -74,6 +74,14 @@ static const struct option_entry rows[] = {
     {"writable-root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(writable), NULL,
      "With --dev: directory beneath which jobs may publish results, by output.path, and keep what "
      "they offload, by memory.offload_dir; may be repeated."},
+    {"backup-every", OPTION_TEXT, OPTION_RESTART, "T", NULL, 0, 0, AT(backup_every), NULL,
+     "Back up the database while seqd runs, as every 1h, into the directory of --backup-dir, which "
+     "may follow as a second word: --backup-every 1h DIR. A backup has seqd's secrets, and is the "
+     "owner's alone (0600). A failure is logged and counted, and the service runs on."},
+    {"backup-dir", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(backup_dir), NULL,
+     "Where these backups go, best on another disk: seqd-TIME.db."},
+    {"backup-keep", OPTION_NUMBER, OPTION_RESTART, "N", "24", 1, 10000, AT(backup_keep), NULL,
+     "The newest N of them are kept."},
     {"uploads", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(uploads), NULL,
      "Where inputs go that clients push, beneath DIR/files/NAME: give nodes --root DIR/files, on a "
      "disk they share (default with --dev: uploads in the state directory; else none are taken)."},
@@ -294,6 +302,37 @@ static int node_lost(const struct options *o, int64_t *out_ms, struct err *e)
     return 0;
 }
 
+static int backup_every(const struct options *o, int64_t *out_ms, struct err *e)
+{
+    int64_t s = 0;
+    if (!*o->backup_every != !*o->backup_dir)
+        return err_set(e, ERR_INVALID,
+                       "--backup-every T and --backup-dir DIR belong together: give %s, too",
+                       *o->backup_dir ? "--backup-every 1h" : "--backup-dir DIR");
+    if (*o->backup_every && duration_parse(o->backup_every, 60, 365 * 86400, &s, e))
+        return err_prefix(e, "--backup-every");
+    *out_ms = s * 1000;
+    return 0;
+}
+
+/* Copies the command line. A word that follows the value of --backup-every and is not an option is
+ * the value of --backup-dir. */
+static int copy_line(struct options_line *o, int argc, char **argv, struct err *e)
+{
+    static char name[] = "--backup-dir";
+    o->argc = 0;
+    for (int i = 0; i < argc; i++) {
+        const bool dir = i > 2 && !strcmp(argv[i - 2], "--backup-every") && *argv[i] != '-';
+        if (o->argc + 3 > OPTIONS_ARGS)
+            return err_set(e, ERR_INVALID, "the command line has more than %d words",
+                           OPTIONS_ARGS - 2);
+        if (dir) o->argv[o->argc++] = name;
+        o->argv[o->argc++] = argv[i];
+    }
+    o->argv[o->argc] = NULL;
+    return 0;
+}
+
 /* Checks that REST's TCP socket cannot be reached from other machines, unless it is encrypted by
  * seqd or by a proxy. If the text is not an address, listen_open refuses it later. */
 static int rest_tls(const struct options *o, struct err *e)
@@ -338,7 +377,7 @@ static int check(const void *target, struct err *e)
     struct retain_policy policy;
     if (save_grace(o, &grace_s, e) || node_lost(o, &lost_ms, e)) return -1;
     if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e) || uploads_sizes(o, &all, &own, e) ||
-        user_disk(o, &all, e))
+        user_disk(o, &all, e) || backup_every(o, &own, e))
         return -1;
     if (!o->dev && (o->root.n || o->writable.n || o->slots || o->no_pin))
         return err_set(e, ERR_INVALID,
@@ -380,7 +419,7 @@ static int finish(struct options *o, struct err *e)
         return -1;
     if (save_grace(o, &o->save_grace_s, e) || cert_ttl(o, &o->cert_ttl_s, e) || state_dir(o, e) ||
         node_address(o, e) || rest_socket(o, e) || keep(o, &o->policy, e) || uploads_dir(o, e) ||
-        user_disk(o, &o->user.disk, e) ||
+        user_disk(o, &o->user.disk, e) || backup_every(o, &o->backup_ms, e) ||
         uploads_sizes(o, &o->uploads_bytes, &o->user_uploads_bytes, e))
         return -1;
     o->n_slots = o->slots ? (int)o->slots : 8;
@@ -396,20 +435,21 @@ static const char *config_file(const void *target)
 
 int options_read(struct options *o, int argc, char **argv, struct err *e)
 {
-    int rc = settings_read(table(), argc, argv, config_file, o, NULL, e);
+    struct options_line line; /* settings_read clears *o */
+    if (copy_line(&line, argc, argv, e)) return -1;
+    int rc = settings_read(table(), line.argc, line.argv, config_file, o, NULL, e);
     if (rc > 0 && o->version) printf("seqd %s\n", version_text());
     if (rc) return rc;
     if (check(o, e)) return -1;
     if (o->check_config) return printf("seqd: the options are right\n"), 1;
-    o->argc = argc;
-    o->argv = argv;
+    o->line = line;
     log_level_set(o->log);
     return finish(o, e);
 }
 
 int options_reload(struct options *o, struct err *e)
 {
-    if (settings_reload(table(), o->argc, o->argv, config_file, check, o, e) < 0) return -1;
+    if (settings_reload(table(), o->line.argc, o->line.argv, config_file, check, o, e) < 0) return -1;
     if (keep(o, &o->policy, e) || user_disk(o, &o->user.disk, e)) return -1;
     log_level_set(o->log);
     return 0;

@@ -15,6 +15,13 @@
 /* read if it exists, unless --config or --dev is given */
 #define OPTIONS_FILE "/etc/seqd/seqd.toml"
 
+#define OPTIONS_ARGS 256 /* largest number of words of the command line */
+
+struct options_line {
+    int argc;
+    char *argv[OPTIONS_ARGS];
+};
+
 struct options {
     /* The rows of the table, as they were given. Only the reader of options writes to them. */
     bool dev, check_config, help, version;
@@ -37,6 +44,8 @@ struct options {
     struct option_list root, writable;
     struct users_limits user;
     char keep[RETAIN_N][24]; /* --keep-*, the rows of retain.h */
+    char backup_every[32], backup_dir[RANK_PATH_SIZE];
+    int64_t backup_keep;
     char uploads[RANK_PATH_SIZE];
     char uploads_max[32], user_uploads_max[32], user_disk_max[32];
     char log[16];
@@ -50,6 +59,7 @@ struct options {
     /* number of files in state_dir that other users could read before */
     int n_mended;
     int64_t lost_ms;                  /* set by --node-lost */
+    int64_t backup_ms;                /* set by --backup-every; 0 if it is not given */
     int64_t heartbeat_ms;             /* time between heartbeats of nodes; tests set it in the
                                        * environment */
     char socket_path[RANK_PATH_SIZE]; /* REST for this machine */
@@ -58,8 +68,7 @@ struct options {
     const char *roots[RANK_ROOTS];
     int n_roots;
     char root_text[RANK_ROOTS][RANK_PATH_SIZE];
-    int argc; /* for options_reload */
-    char **argv;
+    struct options_line line; /* for options_reload */
 };
 
 /* Reads the options. Returns 0 if seqd should run, and 1 if --help, --version or --check-config

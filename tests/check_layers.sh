@@ -46,7 +46,7 @@ client          : api/core
 # where a header of ours has a name with the same end
 owners='
 microhttpd.h      : daemon/http/http.c daemon/http/streams.c
-sqlite3.h         : daemon/store/backup.c daemon/store/carried.c daemon/store/load.c daemon/store/query.c daemon/store/reader.c daemon/store/remove.c daemon/store/schema.c daemon/store/space.c daemon/store/store.c daemon/store/store_check.c daemon/store/wal.c daemon/store/writer.c
+sqlite3.h         : daemon/store/backup.c daemon/store/carried.c daemon/store/late_check.c daemon/store/load.c daemon/store/query.c daemon/store/reader.c daemon/store/remove.c daemon/store/schema.c daemon/store/space.c daemon/store/store.c daemon/store/store_check.c daemon/store/wal.c daemon/store/writer.c
 jansson.h         : daemon/spec/document.h daemon/spec/rule.h daemon/spec/scalar.h daemon/spec/write.c client/json.c
 grpc/             : api/rpc_client.c api/rpc_creds.h api/rpc_endpoint.c api/rpc_server.c api/rpc_stream.c api/rpc_stream.h
 rpc_creds.h       : api/rpc_client.c api/rpc_creds.c api/rpc_server.c

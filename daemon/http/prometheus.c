@@ -90,6 +90,17 @@ static void add_disks(struct exposition *x, const struct nodes *t)
     }
 }
 
+static void add_backups(struct exposition *x, const struct backups *b)
+{
+    struct backup_plan p;
+    backups_plan(b, &p);
+    if (!p.every_ms) return;
+    exposition_one(x, "seqd_backup_last_timestamp_seconds", "gauge", (double)p.last_ms / 1000,
+                   "When the newest backup of --backup-every was made; 0: none is there.");
+    exposition_one(x, "seqd_backup_failures_total", "counter", (double)p.n_failed,
+                   "Backups of --backup-every that failed.");
+}
+
 static void add_store(struct exposition *x, struct control *c)
 {
     struct store_health h;
@@ -111,6 +122,7 @@ static void add_store(struct exposition *x, struct control *c)
     exposition_one(x, "seqd_database_check_age_seconds", "gauge",
                    h.check_age_ms < 0 ? -1 : (double)h.check_age_ms / 1000,
                    "Since this check; -1: none has ended since the start.");
+    add_backups(x, store_backups(control_store(c)));
 }
 
 void route_prometheus(struct routes *R, struct http_req *r, const struct route_match *a)

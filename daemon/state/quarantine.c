@@ -102,7 +102,10 @@ static void add_blame(struct quarantine *q, struct store_txn *t, const char *nod
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why)
+/* Ends a node's quarantine, and adds the removal of its row to t. Returns false if the node is not
+ * in quarantine. */
+static bool end_quarantine(struct quarantine *q, struct store_txn *t, const char *node,
+                           const char *why)
 {
     struct quarantined *r = (struct quarantined *)quarantine_find(q, node);
     if (!r) return false;
@@ -180,7 +183,7 @@ static void make_room(struct quarantine *q, const struct nodes *nodes, struct st
         if (!oldest || q->row[i].at_ms < oldest->at_ms) oldest = &q->row[i];
     }
     assert(oldest);
-    quarantine_end(q, t, oldest->node, "it is away, and its place is needed");
+    end_quarantine(q, t, oldest->node, "it is away, and its place is needed");
 }
 
 static void begin(struct quarantine *q, const struct nodes *nodes, int64_t now_ms,
@@ -206,8 +209,8 @@ static void withdraw(struct quarantine *q, struct store_txn *t, const struct job
         if (q->blame[i].job != j->id || job_leaves(j, node, BLAME_NODE)) continue;
         remove_blame(q, t, i);
         if (count_blames(q, node) < QUARANTINE_JOBS)
-            quarantine_end(q, t, node, "a job that blamed it failed the same way elsewhere");
-        /* quarantine_end may have removed more blames */
+            end_quarantine(q, t, node, "a job that blamed it failed the same way elsewhere");
+        /* end_quarantine may have removed more blames */
         if (i > q->n_blames) i = q->n_blames;
     }
 }
@@ -216,7 +219,7 @@ void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t no
                      struct store_txn *t, const struct job *j, const struct event *ev)
 {
     if (*j->only) {
-        if (ev->type == EV_DONE) quarantine_end(q, t, j->only, "its toy run succeeded");
+        if (ev->type == EV_DONE) end_quarantine(q, t, j->only, "its toy run succeeded");
         return;
     }
     if (ev->blame == BLAME_JOB) withdraw(q, t, j);

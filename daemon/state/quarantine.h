@@ -49,9 +49,6 @@ const struct node *quarantine_due(struct quarantine *q, const struct nodes *node
 /* Makes the spec of that node's toy run. It has two ranks, or one rank if there is no room for
  * two. It runs on GPUs if a GPU of the node has the health GPU_OK. */
 int quarantine_toy(const struct node *n, struct job_spec *spec, struct err *e);
-/* Ends a node's quarantine, and adds the removal of its row to t. Returns false if the node is not
- * in quarantine. */
-bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why);
 /* Adds the end of a node's quarantine to t. Returns what quarantine_ended takes when t is on disk;
  * the caller frees it with free. Returns NULL if the node is not in quarantine. */
 struct quarantine_ending *quarantine_ending(const struct quarantine *q, struct store_txn *t,

@@ -31,6 +31,8 @@ struct backup_ask {
     backup_done *done; /* NULL if the question is a read */
     backup_bytes *bytes;
     void *arg;
+    const char *dir; /* directory of a new backup; borrowed */
+    int keep;
     struct backup_made made; /* a question that is a read uses only the name */
     int64_t offset, total;
     size_t n;
@@ -45,7 +47,12 @@ struct backups {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool started, stop;
-    bool making; /* whether a backup is being made; used only by the loop thread */
+    /* Used only by the loop thread. */
+    bool making; /* whether a backup is being made */
+    struct backup_plan plan;
+    char plan_dir[FILE_PATH_SIZE];
+    struct loop_timer *due; /* NULL if there is no plan */
+    /* The members below are guarded by the mutex, except before the thread starts. */
     sqlite3 *db; /* connection to interrupt */
     struct backup_ask *in_first, **in_last, *out_first, **out_last;
 };
@@ -71,17 +78,17 @@ static int sql_failed(sqlite3 *db, const char *what, struct err *e)
 }
 
 /* Refuses a backup whose file would take disk space that cancels need. */
-static int check_room(const struct backups *b, struct err *e)
+static int check_room(const struct backups *b, const char *dir, struct err *e)
 {
     struct stat st;
     struct statvfs fs;
     if (stat(b->path, &st)) return err_errno(e, "stat %s", b->path);
-    if (statvfs(b->dir, &fs)) return err_errno(e, "%s", b->dir);
+    if (statvfs(dir, &fs)) return err_errno(e, "%s", dir);
     const int64_t left = (int64_t)(fs.f_bavail * fs.f_frsize), need = st.st_size + RESERVE_ROOM;
     if (left >= need) return 0;
     return err_set(e, ERR_NO_SPACE,
                    "a backup needs %lld MiB on the disk of %s, and %lld MiB are free",
-                   (long long)(need >> 20) + 1, b->dir, (long long)(left >> 20));
+                   (long long)(need >> 20) + 1, dir, (long long)(left >> 20));
 }
 
 static void remember(struct backups *b, sqlite3 *db)
@@ -169,15 +176,14 @@ static int is_entry(const struct dirent *d)
     return is_backup(d->d_name);
 }
 
-/* Removes all backups but the newest BACKUP_KEEP. The order of the names is the order of time. */
-static void remove_old(const struct backups *b)
+/* Removes all backups of dir but the newest `keep`. The order of the names is the order of time. */
+static void remove_old(const char *dir, int keep)
 {
     struct dirent **all;
     char path[FILE_PATH_SIZE];
-    const int n = scandir(b->dir, &all, is_entry, alphasort);
+    const int n = scandir(dir, &all, is_entry, alphasort);
     for (int i = 0; i < n; i++) {
-        if (i < n - BACKUP_KEEP && file_join(path, NULL, "%s/%s", b->dir, all[i]->d_name) >= 0)
-            unlink(path);
+        if (i < n - keep && file_join(path, NULL, "%s/%s", dir, all[i]->d_name) >= 0) unlink(path);
         free(all[i]);
     }
     if (n >= 0) free(all);
@@ -200,23 +206,23 @@ static void name_it(struct backup_made *m)
     snprintf(m->name, sizeof m->name, PREFIX "%s%03dZ" SUFFIX, text, (int)(m->at_ms % 1000));
 }
 
-static int make(struct backups *b, struct backup_made *m, struct err *e)
+static int make(struct backups *b, const char *dir, int keep, struct backup_made *m, struct err *e)
 {
     char part[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
     const int64_t begin_ms = clock_ms();
     m->at_ms = utc_ms();
     name_it(m);
-    if (file_make_dir(b->dir, e) || file_join(part, e, "%s/part", b->dir) < 0 ||
-        file_join(path, e, "%s/%s", b->dir, m->name) < 0)
+    if (file_make_dir(dir, e) || file_join(part, e, "%s/seqd.db.tmp", dir) < 0 ||
+        file_join(path, e, "%s/%s", dir, m->name) < 0)
         return -1;
     unlink(part); /* a killed seqd may have left the file */
-    int rc = check_room(b, e) || copy(b, part, e) || add_files(b, part, e) ||
+    int rc = check_room(b, dir, e) || copy(b, part, e) || add_files(b, part, e) ||
              sync_file(part, &m->size, e) || check_copy(b, part, e) ||
              sha256_file(part, m->sha256, NULL, e);
     if (!rc && rename(part, path)) rc = err_errno(e, "rename %s", part);
     if (rc) unlink(part);
-    if (rc || file_sync_dir(b->dir, e)) return -1;
-    remove_old(b);
+    if (rc || file_sync_dir(dir, e)) return -1;
+    remove_old(dir, keep);
     m->took_ms = clock_ms() - begin_ms;
     log_info("store.backup", "file=%s bytes=%lld ms=%lld", path, (long long)m->size,
              (long long)m->took_ms);
@@ -302,7 +308,8 @@ static void *backup_main(void *arg)
         b->in_first = a->next;
         if (!b->in_first) b->in_last = &b->in_first;
         pthread_mutex_unlock(&b->mutex);
-        const int rc = a->done ? make(b, &a->made, &a->err) : read_part(b, a, &a->err);
+        const int rc = a->done ? make(b, a->dir, a->keep, &a->made, &a->err)
+                               : read_part(b, a, &a->err);
         if (rc && a->done) log_error("store.backup", "text=\"%s\"", a->err.text);
         pthread_mutex_lock(&b->mutex);
         answer_locked(b, a);
@@ -324,12 +331,15 @@ static int ask(struct backups *b, struct backup_ask *a, struct err *e)
     return 0;
 }
 
-int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e)
+static int begin(struct backups *b, const char *dir, int keep, backup_done *done, void *arg,
+                 struct err *e)
 {
     if (b->making) return err_set(e, ERR_CONFLICT, "a backup is being made: wait until it ends");
     struct backup_ask *a = txn_must(calloc(1, sizeof *a));
     a->done = done;
     a->arg = arg;
+    a->dir = dir;
+    a->keep = keep;
     if (ask(b, a, e)) {
         free(a);
         return -1;
@@ -337,6 +347,76 @@ int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e)
     b->making = true;
     return 0;
 }
+
+int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e)
+{
+    return begin(b, b->dir, BACKUP_KEEP, done, arg, e);
+}
+
+/* ---- backups at an interval ------------------------------------------------------------------ */
+
+static int64_t again_ms(const struct backups *b)
+{
+    return b->plan.every_ms < BACKUP_AGAIN_MS ? b->plan.every_ms : BACKUP_AGAIN_MS;
+}
+
+static void on_planned(void *arg, const struct backup_made *m, const struct err *e)
+{
+    struct backups *b = arg;
+    if (e)
+        b->plan.n_failed++;
+    else
+        b->plan.last_ms = m->at_ms;
+    loop_timer_set(b->due, e ? again_ms(b) : b->plan.every_ms);
+}
+
+static void on_due(void *arg)
+{
+    struct backups *b = arg;
+    struct err e;
+    if (!begin(b, b->plan_dir, b->plan.keep, on_planned, b, &e)) return;
+    if (!b->making) log_error("store.backup", "text=\"%s\"", e.text);
+    b->plan.n_failed += !b->making; /* if one is being made by request, try again later */
+    loop_timer_set(b->due, again_ms(b));
+}
+
+/* Returns when the newest backup of dir was made, by the time of the file. Returns 0 if there is
+ * none. */
+static int64_t newest_ms(const char *dir)
+{
+    struct dirent **all;
+    struct stat st;
+    char path[FILE_PATH_SIZE];
+    int64_t at_ms = 0;
+    const int n = scandir(dir, &all, is_entry, alphasort);
+    for (int i = 0; i < n; i++) {
+        const bool last = i == n - 1;
+        if (last && file_join(path, NULL, "%s/%s", dir, all[i]->d_name) >= 0 && !stat(path, &st))
+            at_ms = (int64_t)st.st_mtim.tv_sec * 1000;
+        free(all[i]);
+    }
+    if (n >= 0) free(all);
+    return at_ms;
+}
+
+int backups_every(struct backups *b, int64_t every_ms, const char *dir, int keep, struct err *e)
+{
+    if (file_make_dir(dir, e)) return -1;
+    snprintf(b->plan_dir, sizeof b->plan_dir, "%s", dir);
+    b->plan = (struct backup_plan){.every_ms = every_ms, .keep = keep, .last_ms = newest_ms(dir)};
+    const int64_t in_ms = b->plan.last_ms + every_ms - utc_ms();
+    b->due = loop_timer_create(b->loop, on_due, b);
+    /* If the clock was set back, the file seems to be of the future. */
+    loop_timer_set(b->due, in_ms < 0 ? 0 : in_ms > every_ms ? every_ms : in_ms);
+    return 0;
+}
+
+void backups_plan(const struct backups *b, struct backup_plan *out)
+{
+    *out = b->plan;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void backups_read(struct backups *b, const char *name, int64_t offset, backup_bytes *call,
                   void *arg)
@@ -382,6 +462,7 @@ void backups_destroy(struct backups *b)
     pthread_cond_signal(&b->wake);
     pthread_mutex_unlock(&b->mutex);
     if (b->started) pthread_join(b->thread, NULL);
+    if (b->due) loop_timer_destroy(b->due);
     free_list(b->in_first);
     free_list(b->out_first);
     pthread_cond_destroy(&b->wake);

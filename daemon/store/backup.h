@@ -1,4 +1,5 @@
-/* backup.h: makes copies of the database while seqd runs, in <state>/backups. A copy includes the
+/* backup.h: makes copies of the database while seqd runs, in <state>/backups on request, and in
+ * another directory at an interval. A copy includes the
  * secrets that are stored beside the database (carried.h). Used by store.c and by the routes of
  * backups.
  *
@@ -39,6 +40,21 @@ typedef void backup_done(void *arg, const struct backup_made *m, const struct er
 /* Begins a backup. Fails with ERR_CONFLICT while another backup is being made, and otherwise as
  * thread_start does. This function and done run on the loop thread. */
 int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e);
+
+/* Backups at an interval. */
+struct backup_plan {
+    int64_t every_ms; /* 0 if there are none */
+    int keep;         /* number of backups that are kept */
+    int64_t last_ms;  /* UTC: when the newest one was made; 0 if there is none */
+    int64_t n_failed;
+};
+/* Makes backups in `dir` from now on, each every_ms after the one before, also if seqd was
+ * restarted in the meantime. The newest `keep` of them are kept. A backup that fails is logged and
+ * counted, and is tried again after BACKUP_AGAIN_MS or every_ms, if that is shorter. Fails if `dir`
+ * cannot be made. */
+#define BACKUP_AGAIN_MS 600000
+int backups_every(struct backups *b, int64_t every_ms, const char *dir, int keep, struct err *e);
+void backups_plan(const struct backups *b, struct backup_plan *out);
 
 /* Called with n bytes from offset, at most BACKUP_CHUNK. n is 0 at the end of the file. `total` is
  * the size of the file. */

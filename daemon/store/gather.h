@@ -8,7 +8,7 @@
 
 #include "daemon/store/store.h"
 
-#define GATHER_MS 20 /* largest time that a gathered request waits */
+#define GATHER_MS 40 /* largest time that a gathered request waits */
 /* The number of gathered requests that do not wait for more. It is a quarter of STORE_GROUP. */
 #define GATHER_MAX 64
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "api/core/clock.h"
 #include "api/core/file.h"
@@ -17,6 +18,7 @@
 
 #define FIRST_SIZE (16 << 20) /* largest file that is checked first; it takes some 50 ms */
 #define NO_LIMIT   ((int64_t)365 * 86400 * 1000)
+#define STOP_S     3 /* seconds in which a check should stop */
 /* first version of SQLite that can interrupt quick_check */
 #define INTERRUPTIBLE 3043000
 
@@ -25,6 +27,7 @@ struct late_check {
     pthread_t thread;
     bool runs; /* the thread was started */
     pthread_mutex_t mutex;
+    pthread_cond_t ended; /* `over` is set */
     /* guarded by the mutex */
     sqlite3 *db; /* connection to interrupt */
     bool stop, over;
@@ -96,6 +99,7 @@ static void __attribute__((noreturn)) end_damaged(const struct late_check *c, co
 
 static void check_free(struct late_check *c)
 {
+    pthread_cond_destroy(&c->ended);
     pthread_mutex_destroy(&c->mutex);
     free(c);
 }
@@ -109,6 +113,7 @@ static void *check_main(void *arg)
     if (rc && e.code == ERR_CORRUPT) end_damaged(c, &e);
     pthread_mutex_lock(&c->mutex);
     c->over = true;
+    pthread_cond_signal(&c->ended);
     if (!rc || e.code != ERR_ABORTED) {
         c->result = rc ? STORE_UNREADABLE : STORE_SOUND;
         c->at_ms = clock_ms();
@@ -131,6 +136,7 @@ struct late_check *late_check_create(const char *dir, const char *path, bool run
     struct late_check *c = txn_must(calloc(1, sizeof *c));
     struct err e;
     pthread_mutex_init(&c->mutex, NULL);
+    pthread_cond_init(&c->ended, NULL);
     snprintf(c->path, sizeof c->path, "%s", path);
     mark_path(dir, c->mark);
     c->result = run ? STORE_UNCHECKED : STORE_SOUND;
@@ -140,6 +146,16 @@ struct late_check *late_check_create(const char *dir, const char *path, bool run
     return c;
 }
 
+/* Waits for the end of the thread, but not for long. The caller must hold the mutex. */
+static void wait_end(struct late_check *c)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STOP_S;
+    while (c->runs && !c->over)
+        if (pthread_cond_timedwait(&c->ended, &c->mutex, &until)) return;
+}
+
 void late_check_destroy(struct late_check *c)
 {
     if (!c) return;
@@ -147,6 +163,7 @@ void late_check_destroy(struct late_check *c)
     c->stop = true;
     if (c->db) sqlite3_interrupt(c->db);
     /* The check of a table may take minutes, and an old SQLite does not stop it. */
+    wait_end(c);
     c->abandoned = c->runs && !c->over && sqlite3_libversion_number() < INTERRUPTIBLE;
     const bool abandoned = c->abandoned;
     if (abandoned) pthread_detach(c->thread);

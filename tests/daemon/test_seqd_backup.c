@@ -26,15 +26,20 @@ static void make_one(void)
     value("sha256", digest, sizeof digest);
 }
 
-static int n_files(void)
+static int n_files_of(const char *folder)
 {
     char dir[128];
     int n = 0;
-    snprintf(dir, sizeof dir, "%s/backups", w.dir);
+    snprintf(dir, sizeof dir, "%s/%s", w.dir, folder);
     DIR *d = opendir(dir);
     for (struct dirent *x; d && (x = readdir(d));) n += x->d_name[0] != '.';
     if (d) closedir(d);
     return n;
+}
+
+static int n_files(void)
+{
+    return n_files_of("backups");
 }
 
 static int64_t count_of(const char *path, const char *sql)
@@ -105,6 +110,98 @@ static void test_newest_are_kept(void)
     snprintf(url, sizeof url, "/v1/backup/%s", name);
     CHECK(get(url) == 200);
     finish();
+}
+
+/* ---- at an interval -------------------------------------------------------------------------- */
+
+enum { HOUR_MS = 3600000 };
+
+static int64_t clock_ms = 1000;
+
+static int64_t fake_clock(void *arg)
+{
+    return clock_ms;
+}
+
+static struct backup_plan plan(void)
+{
+    struct backup_plan p;
+    backups_plan(store_backups(w.store), &p);
+    return p;
+}
+
+/* Lets `ms` pass, and waits until a backup was made or has failed. */
+static void pass(int64_t ms)
+{
+    const struct backup_plan was = plan();
+    struct backup_plan is = was;
+    clock_ms += ms;
+    for (; is.last_ms == was.last_ms && is.n_failed == was.n_failed; is = plan())
+        loop_turn(w.loop, 2);
+}
+
+static void on_made(void *arg, const struct backup_made *m, const struct err *e)
+{
+    *(bool *)arg = true;
+}
+
+/* Tells whether a backup begins within `ms`. If none does, another one can be begun. */
+static bool begins_within(int64_t ms)
+{
+    struct err e;
+    bool done = false;
+    clock_ms += ms;
+    loop_turn(w.loop, 0);
+    if (backups_make(store_backups(w.store), on_made, &done, &e)) return true;
+    while (!done) loop_turn(w.loop, 2);
+    return false;
+}
+
+static void plan_hourly(const char *dir)
+{
+    struct err e;
+    CHECK(!backups_every(store_backups(w.store), HOUR_MS, dir, 2, &e));
+}
+
+static void test_every_hour(void)
+{
+    char dir[96], away[96], path[300];
+    struct stat st;
+    rest_clock = fake_clock;
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    snprintf(dir, sizeof dir, "%s/hourly", w.dir);
+    snprintf(away, sizeof away, "%s/away", w.dir);
+    plan_hourly(dir);
+    pass(0); /* there is none, so the first is made at once */
+    CHECK(plan().last_ms > 0 && n_files_of("hourly") == 1);
+    for (int i = 0; i < 3; i++) pass(HOUR_MS);
+    CHECK(n_files_of("hourly") == 2 && !plan().n_failed);
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        if (x->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", dir, x->d_name);
+        CHECK(!strncmp(x->d_name, "seqd-2", 6) && !stat(path, &st) && (st.st_mode & 0777) == 0600);
+        CHECK(count_of(path, "SELECT count(*) FROM jobs") == 1);
+    }
+    closedir(d);
+    /* A failed backup is counted and tried again soon, and seqd runs on. */
+    CHECK(!rename(dir, away));
+    FILE *f = fopen(dir, "w");
+    CHECK(f && !fclose(f));
+    pass(HOUR_MS);
+    CHECK(plan().n_failed == 1 && post("/v1/jobs", job_json) == 201);
+    CHECK(get("/metrics") == 200 && strstr(reply, "seqd_backup_failures_total 1\n"));
+    CHECK(!unlink(dir) && !rename(away, dir));
+    pass(BACKUP_AGAIN_MS);
+    CHECK(plan().n_failed == 1 && n_files_of("hourly") == 2);
+    /* a restart does not make one before its time */
+    close_server();
+    begin_in(false, 0);
+    plan_hourly(dir);
+    CHECK(plan().last_ms > 0 && !begins_within(HOUR_MS / 2));
+    finish();
+    rest_clock = NULL;
 }
 
 static void put_file(const char *file, const char *text)
@@ -213,6 +310,7 @@ int main(void)
     RUN(test_made_and_read);
     RUN(test_refused);
     RUN(test_newest_are_kept);
+    RUN(test_every_hour);
     RUN(test_restored);
     RUN(test_restored_over_another);
     RUN(test_stopped);

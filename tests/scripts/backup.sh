@@ -69,9 +69,9 @@ seqd_stop
 # ---- a seqd with an authority: one that is lost, and one on what was saved
 unset SEQD_TOKEN_FILE
 AT=127.$((RANDOM % 200 + 1)).$((RANDOM % 250)).$((RANDOM % 250 + 1)):7434
-open_seqd() { # STATE
+open_seqd() { # STATE [options]
     SEQD_URL=unix:$1/seqd.sock
-    STATE=$1 seqd_run --node-address "$AT"
+    STATE=$1 seqd_run --node-address "$AT" "${@:2}"
 }
 node_up() { seqctl nodes -o json | tr -d ' \n' | grep -q '"name":"far","state":"up"'; }
 said() { grep -qE -- "$1" "$SEQD_LOG"; }
@@ -97,7 +97,10 @@ check "a job runs there" seqctl submit run.json --wait -q --timeout $((100 * PAT
 kill -TERM "$SEQD_PID" && wait "$SEQD_PID"
 
 # Into the directory of another seqd.
-open_seqd "$T/third"
+open_seqd "$T/third" --backup-every 1h "$T/hourly"
+hourly() { [ "$(stat -c %a "$T"/hourly/seqd-2*.db 2>/dev/null)" = 600 ]; }
+check "a backup is made at an interval" until_ok 100 hourly
+refuse "an interval without a directory" 1 'backup-dir DIR belong together' "$BIN/seqd" --state "$T/none" --backup-every 1h
 kill -TERM "$SEQD_PID" && wait "$SEQD_PID"
 cp "$T/mixed.db" "$T/third/seqd.db"
 refuse "a backup over the files of another seqd" 1 'third/secret is not the one of the backup.*empty' \
