@@ -271,10 +271,15 @@ static void make_plan(struct preparing *p)
     find_machine(p, &p->machine);
     p->limits = (struct plan_limits){p->spec.resources.memory_mib << 20, count_devices(p)};
     keep_to_nodes(p);
-    p->task = (struct errand){.work = work, .done = on_planned, .arg = p};
+    p->task = (struct errand){.work = work,
+                              .done = on_planned,
+                              .arg = p,
+                              .line = p->who.user,
+                              .later = p->goal != PREPARE_SUBMIT};
     int bad = p->goal != PREPARE_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, e);
     if (!bad) bad = errands_do(p->R->planner, &p->task, e);
-    if (bad) finish(p, 0, e);
+    /* the user has too many specs that wait */
+    if (bad) finish(p, e->code == ERR_TOO_LARGE ? 429 : 0, e);
 }
 
 /* ---- data on a node -------------------------------------------------------------------------- */
