@@ -28,6 +28,7 @@
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
 #include "daemon/loop/control.h"
+#include "daemon/loop/plan_cache.h"
 #include "daemon/loop/planner.h"
 #include "daemon/mailbox/link.h"
 #include "daemon/options.h"
@@ -300,6 +301,7 @@ static int create(struct seqd *d, struct err *e)
     openai_open(&d->routes, d->loop);
     d->routes.trail = trail_create(d->loop, d->store);
     d->routes.planner = planner_create(d->loop);
+    d->routes.plans = plan_cache_create();
     if (open_uploads(d, e)) return -1;
     struct control_options c = {.loop = d->loop,
                                 .store = d->store,
@@ -369,6 +371,7 @@ static void destroy(struct seqd *d)
     openai_drop(&d->routes);
     batches_drop(&d->routes);
     errands_destroy(d->routes.planner);
+    plan_cache_destroy(d->routes.plans);
     follows_destroy(d->routes.follows);
     trail_destroy(d->routes.trail);
     logs_close(d->logs);

@@ -5,7 +5,7 @@
  *        -> [DESCRIBE to a node, for model.adapter] -> family_check
  *        -> [DESCRIBE to a node, for model.path -> family_check]
  *        -> [DESCRIBE to nodes, for files of data]
- *        -> planner's thread: choice_make, plan_make -> the loop again */
+ *        -> planner's thread: prepare_plan -> the loop again */
 #include "daemon/http/prepare.h"
 
 #include <stdio.h>
@@ -121,23 +121,6 @@ static int count_devices(const struct preparing *p)
     return n;
 }
 
-/* Appends the members that describe the choice to the plan's JSON object. */
-static void extend_plan(struct preparing *p, const struct choice *c)
-{
-    enum { MORE = PREPARE_PLAN_SIZE / 2 };
-    char *more = malloc(MORE);
-    struct jwrite w;
-    size_t n = strlen(p->plan);
-    if (!more) abort();
-    jwrite_init(&w, more, MORE);
-    jwrite_object(&w, NULL);
-    choice_write(c, &p->machine, p->goal == PREPARE_SUBMIT ? CHOICE_STORED : CHOICE_OPTIONS, &w);
-    jwrite_end(&w);
-    if (jwrite_finish(&w) > 2 && n && n + strlen(more) < sizeof p->plan)
-        snprintf(p->plan + n - 1, sizeof p->plan - n + 1, ",%s", more + 1);
-    free(more);
-}
-
 /* Tells whether the cluster has a node that is older than the field at path. For a node that is
  * down but not lost, the version that it last spoke counts. */
 static bool older_node(const struct preparing *p, const char *path)
@@ -178,78 +161,6 @@ static void keep_to_nodes(struct preparing *p)
         p->spec.infer.batch = p->asked.infer.batch = 1;
 }
 
-/* Replaces every "auto" by the best choice. This is done once for a job. */
-static int choose(struct preparing *p, struct choice *c, struct err *e)
-{
-    const int64_t positions = p->asked.model.shape.max_pos;
-    p->asked.model.shape = p->spec.model.shape;
-    if (spec_new_model(&p->spec)) p->asked.model.shape.max_pos = positions; /* as written */
-    p->asked.resources = p->spec.resources;
-    const struct choice_how how = {.limits = p->goal != PREPARE_SUBMIT,
-                                   .ungrouped = p->older,
-                                   .clock_ms = planner_clock_ms,
-                                   .arg = p->R->planner};
-    if (p->spec.kind != JOB_MERGE) choice_make(&p->asked, &p->machine, &how, c);
-    choice_apply(c, &p->spec);
-    return family_check(&p->spec, e);
-}
-
-/* Refuses a model that differs from the model with which the checkpoint was made, because the
- * checkpoint's tensors have the sizes of that model. */
-static int check_made(const struct preparing *p, struct err *e)
-{
-    char is[32], was[32];
-    const struct model_shape *m = &p->spec.model.shape;
-    const struct field *f = p->resumes ? shape_difference(m, &p->made) : NULL;
-    if (!f) return 0;
-    return err_field(e, ERR_INVALID, spec_new_model(&p->spec) ? f->path : "model.path",
-                     "%s is %s, and checkpoint.resume is %s, of a model in which it is %s: leave "
-                     "it as it was, or train a new model without checkpoint.resume",
-                     f->path, shape_text(m, f, is),
-                     spec_text(&p->spec, p->spec.checkpoint.resume_path),
-                     shape_text(&p->made, f, was));
-}
-
-/* Copies the plan's choices about memory, except recompute, to the job. For that reason the nodes
- * need not choose again, and nodes whose version does not know these choices are not used. The
- * loss chunk is copied, too, because a training sums its gradients one loss chunk at a time. If a
- * different version chose a chunk of a different size, the bits of the gradients would differ. */
-static void keep_memory(struct preparing *p, const struct plan *plan)
-{
-    if (p->spec.kind == JOB_TRAIN && !p->spec.memory.loss_chunk_tokens &&
-        plan->loss_chunk < plan->T)
-        p->spec.memory.loss_chunk_tokens = plan->loss_chunk;
-    if (p->spec.memory.mlp_chunk_tokens < 0 && plan->mlp_chunk)
-        p->spec.memory.mlp_chunk_tokens = plan->mlp_chunk;
-    if (plan_stores(plan)) p->spec.memory.offload = plan_offload_id(plan);
-    if (p->spec.kind == JOB_GENERATE && !p->spec.infer.batch) p->spec.infer.batch = plan->batch;
-    if (p->spec.kind == JOB_SERVE && !p->spec.serve.max_requests)
-        p->spec.serve.max_requests = plan->batch;
-}
-
-/* Plans the job, on the planner's thread. */
-static void work(void *arg)
-{
-    struct preparing *p = arg;
-    struct err *e = &p->why;
-    struct plan *plan = calloc(1, sizeof *plan);
-    struct choice *c = calloc(1, sizeof *c);
-    if (!plan || !c) abort();
-    int bad = choose(p, c, e);
-    if (!bad) bad = check_made(p, e);
-    if (!bad) bad = plan_asked(&p->asked, &p->spec, &p->limits, plan, e);
-    if (!bad) keep_memory(p, plan);
-    /* If the job does not fit, the refusal shows its plan. If the job was refused before it was
-     * planned, there is no plan. */
-    if (!bad || (e->code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
-        if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
-        extend_plan(p, c);
-    }
-    p->bad = bad;
-    free(plan);
-    free(c);
-}
-
 static void on_planned(void *arg, bool dropped)
 {
     struct preparing *p = arg;
@@ -271,7 +182,7 @@ static void make_plan(struct preparing *p)
     find_machine(p, &p->machine);
     p->limits = (struct plan_limits){p->spec.resources.memory_mib << 20, count_devices(p)};
     keep_to_nodes(p);
-    p->task = (struct errand){.work = work,
+    p->task = (struct errand){.work = prepare_plan,
                               .done = on_planned,
                               .arg = p,
                               .line = p->who.user,

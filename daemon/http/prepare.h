@@ -66,6 +66,8 @@ struct preparing {
 /* Prepares a spec. text and p are borrowed until done is called. The plan itself is made on the
  * planner's thread. */
 void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg);
+/* Plans the job of a struct preparing. It is called on a thread of the planner. */
+void prepare_plan(void *preparing);
 /* Returns the plan that a refusal with the error e must show, or NULL if it shows no plan. */
 const char *prepare_shown(const struct preparing *p, const struct err *e);
 

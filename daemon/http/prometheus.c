@@ -8,6 +8,7 @@
 #include "daemon/http/prometheus_serve.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/loop/plan_cache.h"
 #include "daemon/state/cluster.h"
 #include "daemon/state/gpus.h"
 
@@ -125,6 +126,15 @@ static void add_store(struct exposition *x, struct control *c)
     add_backups(x, store_backups(control_store(c)));
 }
 
+static void add_plans(struct exposition *x, struct plan_cache *c)
+{
+    const struct plan_cache_counts n = plan_cache_counts(c);
+    exposition_family(x, "seqd_plans_total", "counter",
+                      "Plans of jobs: made, or kept from a job of the same shape.");
+    exposition_add(x, "seqd_plans_total{source=\"made\"} %lld\n", (long long)n.missed);
+    exposition_add(x, "seqd_plans_total{source=\"kept\"} %lld\n", (long long)n.found);
+}
+
 void route_prometheus(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     const struct cluster *k = control_cluster(R->control);
@@ -144,6 +154,7 @@ void route_prometheus(struct routes *R, struct http_req *r, const struct route_m
                    "Time that the loop has not waited.");
     exposition_one(x, "seqd_http_requests_total", "counter", (double)http_id(r),
                    "Requests that were read.");
+    add_plans(x, R->plans);
     add_store(x, R->control);
     prometheus_serve(x, &k->jobs, http_peer(r)->scrape ? NULL : &a->who);
     http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", x->text, x->n);

@@ -49,6 +49,7 @@ struct routes {
     struct joins *joins;           /* NULL if nodes need no certificates */
     struct submit_key *keys;       /* key.c: keys of the requests that are under way */
     struct errands *planner;       /* plans all specs */
+    struct plan_cache *plans;      /* the plans that were made last */
     struct spec_batch *batches;    /* batch.c: the batches that are under way */
     struct uploads *uploads;       /* NULL if seqd takes no uploads */
     const char *state_dir;         /* canonical path, or NULL if it is not known, as in tests */

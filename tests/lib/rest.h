@@ -19,6 +19,7 @@
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
+#include "daemon/loop/plan_cache.h"
 #include "daemon/loop/planner.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
@@ -174,6 +175,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
     openai_open(&w.routes, w.loop);
     w.routes.trail = trail_create(w.loop, w.store);
     w.routes.planner = planner_create(w.loop);
+    w.routes.plans = plan_cache_create();
     struct control_options o = {.loop = w.loop,
                                 .store = w.store,
                                 .logs = w.logs,
@@ -219,6 +221,7 @@ static inline void close_server(void)
     openai_drop(&w.routes);
     batches_drop(&w.routes);
     errands_destroy(w.routes.planner);
+    plan_cache_destroy(w.routes.plans);
     follows_destroy(w.routes.follows);
     trail_destroy(w.routes.trail);
     logs_close(w.logs);

@@ -12,6 +12,7 @@
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
 #include "daemon/loop/control.h"
+#include "daemon/loop/plan_cache.h"
 #include "daemon/loop/planner.h"
 #include "daemon/store/reserve.h"
 #include "tests/sim/sim.h"
@@ -143,7 +144,8 @@ static int open_all(struct err *e)
     if (!(d.logs = logs_open(sim_dir(), e))) return -1;
     d.routes = (struct routes){.follows = follows_create(d.loop),
                                .trail = trail_create(d.loop, d.store),
-                               .planner = planner_create(d.loop)};
+                               .planner = planner_create(d.loop),
+                               .plans = plan_cache_create()};
     const struct control_options o = {.loop = d.loop,
                                       .store = d.store,
                                       .logs = d.logs,
@@ -180,6 +182,7 @@ static void close_all(bool orderly)
     control_destroy(d.control);
     batches_drop(&d.routes);
     errands_destroy(d.routes.planner);
+    plan_cache_destroy(d.routes.plans);
     if (d.routes.follows) follows_destroy(d.routes.follows);
     trail_destroy(d.routes.trail);
     auth_destroy(d.auth);

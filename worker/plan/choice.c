@@ -277,16 +277,38 @@ static bool fits_at(struct weighing *w, int64_t n)
     return try_plan(w) == 1;
 }
 
-/* Finds the longest sequence that fits. Bisection works because memory grows with the length. */
+/* A length, and the bytes of a rank for it; 0 if they are not known. */
+struct length {
+    int64_t n, size;
+};
+
+/* Guesses the length between two lengths, of which `fits` fits and `fails` does not, at which the
+ * memory is used up. While no length is known that is too long, the guess is four times the
+ * longest that fits. Otherwise it lies on the line through two sizes, for memory grows nearly in
+ * proportion to the length; every third guess is the middle, which bounds their number. */
+static int64_t guess(const struct length *fits, const struct length *fails, int64_t limit, int i)
+{
+    const int64_t middle = fits->n + (fails->n - fits->n) / 2;
+    if (fails->n > JOB_MAX_SEQ) return 4 * fits->n < fails->n ? 4 * fits->n : middle;
+    if (!fits->size || fails->size <= fits->size || i % 3 == 2) return middle;
+    const double share = (double)(limit - fits->size) / (double)(fails->size - fits->size);
+    const int64_t at = fits->n + (int64_t)(share * (double)(fails->n - fits->n));
+    return at <= fits->n ? fits->n + 1 : at >= fails->n ? fails->n - 1 : at;
+}
+
+/* Finds the longest sequence that fits. The search works because memory grows with the length. */
 static int64_t longest(struct weighing *w)
 {
-    int64_t fits = is_diffusion(w->spec) ? 1 : w->spec->parallel.sp, fails = JOB_MAX_SEQ + 1;
-    if (!fits_at(w, fits)) return 0;
-    while (fails - fits > 1) {
-        const int64_t mid = fits + (fails - fits) / 2;
-        *(fits_at(w, mid) ? &fits : &fails) = mid;
+    struct length fits = {is_diffusion(w->spec) ? 1 : w->spec->parallel.sp, 0};
+    struct length fails = {JOB_MAX_SEQ + 1, 0};
+    const int64_t limit = limit_of(w->spec);
+    if (!fits_at(w, fits.n)) return 0;
+    for (int i = 0; fails.n - fits.n > 1; i++) {
+        const int64_t n = guess(&fits, &fails, limit, i);
+        const int fit = fits_at(w, n);
+        *(fit ? &fits : &fails) = (struct length){n, w->plan->arena_size + w->plan->segment_size};
     }
-    return fits;
+    return fits.n;
 }
 
 static void find_limits(struct weighing *w)
@@ -347,17 +369,20 @@ void choice_make(const struct job_spec *asked, const struct machine *m,
     free(w.plan);
 }
 
+void choice_set(const struct option *o, struct job_spec *s)
+{
+    s->parallel.strategy = o->strategy;
+    s->parallel.layout = o->layout;
+    s->parallel.exchange = o->exchange;
+    s->parallel.sp = o->sp;
+    s->parallel.dp = o->dp;
+    if (o->pp > 1) s->parallel.pp = o->pp; /* 1 is the default */
+    if (o->tp > 1) s->parallel.tp = o->tp;
+    s->parallel.zero_group = o->zero_group;
+    s->parallel.ulysses = o->ulysses;
+}
+
 void choice_apply(const struct choice *c, struct job_spec *s)
 {
-    const struct option *b = &c->option[0];
-    if (!c->n) return;
-    s->parallel.strategy = b->strategy;
-    s->parallel.layout = b->layout;
-    s->parallel.exchange = b->exchange;
-    s->parallel.sp = b->sp;
-    s->parallel.dp = b->dp;
-    if (b->pp > 1) s->parallel.pp = b->pp; /* 1 is the default */
-    if (b->tp > 1) s->parallel.tp = b->tp;
-    s->parallel.zero_group = b->zero_group;
-    s->parallel.ulysses = b->ulysses;
+    if (c->n) choice_set(&c->option[0], s);
 }

@@ -96,7 +96,7 @@ struct choice {
 
 struct choice_how {
     /* Also computes the limits, and weighs the alternatives that are only for comparison. This
-     * makes about 70 more plans, which most_plans does not count. */
+     * makes about 30 more plans, which most_plans does not count. */
     bool limits;
     /* does not weigh groups that the job does not ask for: "usp", and groups of ZeRO within a
      * node */
@@ -112,7 +112,9 @@ struct choice_how {
  * resources.memory_mib must be the limit of a rank. */
 void choice_make(const struct job_spec *asked, const struct machine *m,
                  const struct choice_how *how, struct choice *out);
-/* Writes the best option into the spec. */
+/* Writes an option into the spec. */
+void choice_set(const struct option *o, struct job_spec *s);
+/* Writes the best option into the spec, if there is one. */
 void choice_apply(const struct choice *c, struct job_spec *s);
 /* Writes members of a JSON object that the caller has opened: choice, weighed, products, estimate,
  * machine, limits and warnings. The array `weighed` has at most n_options options, and then the
