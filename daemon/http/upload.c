@@ -17,9 +17,11 @@ struct upload_request {
 };
 
 /* Returns the HTTP status of an error. A wrong digest counts as the client's error here, because
- * the bytes were damaged before they arrived and not on seqd's disk. */
+ * the bytes were damaged before they arrived and not on seqd's disk. A limit on numbers, which
+ * names no field, is that of the user. */
 static int status_of(const struct err *e)
 {
+    if (e->code == ERR_TOO_LARGE && !*e->field) return 429;
     return e->code == ERR_CORRUPT ? 409 : reply_status(e->code);
 }
 
@@ -64,7 +66,7 @@ static struct upload_request *request(struct http_req *r, enum upload_what what,
 
 static void fail(struct upload_request *q, const struct err *e)
 {
-    reply_fail(q->r, e);
+    reply_problem(q->r, status_of(e), e, NULL);
     free(q);
 }
 

@@ -193,6 +193,24 @@ const char *upload_dir_files(const struct upload_dir *d)
 
 /* ---- new ones -------------------------------------------------------------------------------- */
 
+/* Checks the numbers of uploads. An upload stops counting when it expires or is removed. */
+static int check_count(const struct upload_dir *d, const char *owner, struct err *e)
+{
+    int own = 0;
+    for (const struct upload *u = d->first; u; u = u->next) own += !strcmp(u->l->owner, owner);
+    if (own >= UPLOADS_USER)
+        return err_set(e, ERR_TOO_LARGE,
+                       "you have %d uploads, the limit of a user: remove one first (seqctl uploads "
+                       "rm NAME)",
+                       own);
+    if (d->n < UPLOADS_COUNT) return 0;
+    return err_set(
+        e, ERR_NO_SPACE,
+        "there are %d uploads of all users, the limit of this seqd: remove one first, or "
+        "ask the others to",
+        d->n);
+}
+
 static int check_quota(struct upload_dir *d, const struct upload_list *l, struct err *e)
 {
     int64_t all = l->size, own = l->size, missing = l->size;
@@ -202,8 +220,7 @@ static int check_quota(struct upload_dir *d, const struct upload_list *l, struct
         missing += u->l->size - received(u);
         if (!strcmp(u->l->owner, l->owner)) own += u->l->size;
     }
-    if (d->n >= UPLOADS_COUNT)
-        return err_set(e, ERR_TOO_LARGE, "there are %d uploads, the most: remove one first", d->n);
+    if (check_count(d, l->owner, e)) return -1;
     if (all > d->o.max)
         return err_field(e, ERR_TOO_LARGE, "files",
                          "all uploads would have %lld bytes, at most %lld may be (seqd "

@@ -21,7 +21,10 @@
 #include "daemon/state/principal.h"
 #include "daemon/upload/upload_list.h"
 
-#define UPLOADS_COUNT 1000 /* uploads that may exist at the same time, complete or not */
+/* Largest number of uploads that exist at the same time, complete or not, and largest number that one
+ * owner may have. The list of an upload takes up to 350 KiB of memory. */
+#define UPLOADS_COUNT 1000
+#define UPLOADS_USER  250
 
 struct upload_dir_options {
     const char *dir; /* is made if it does not exist */
@@ -39,8 +42,10 @@ const char *upload_dir_files(const struct upload_dir *d); /* DIR/files, absolute
 /* Makes an upload. If an upload with the same list exists already, complete or incomplete, finds
  * that upload instead. *made tells whether the upload is new. `body` is in the form of
  * upload_list.h. Fails with ERR_CONFLICT if an upload of that name has different files or a
- * different owner. Fails with ERR_TOO_LARGE if a quota or UPLOADS_COUNT would be exceeded. Also
- * fails with ERR_NO_SPACE, or as upload_list_read and err_errno do. */
+ * different owner. Fails with ERR_TOO_LARGE, whose field is "files", if a quota of bytes would be
+ * exceeded, and without a field if the owner has UPLOADS_USER uploads. Fails with ERR_NO_SPACE if
+ * there are UPLOADS_COUNT uploads, or if the disk is full. Also fails as upload_list_read and
+ * err_errno do. */
 int upload_dir_create(struct upload_dir *d, const char *owner, const char *body, size_t size,
                       int64_t now_ms, int64_t *id, bool *made, struct err *e);
 /* Appends to the file of index `file`, which must have exactly `offset` bytes. *at is the number

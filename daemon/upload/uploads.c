@@ -111,7 +111,7 @@ int uploads_do(struct uploads *u, struct upload_op *op, struct err *e)
 {
     op->err = (struct err){0};
     op->of = u;
-    op->errand = (struct errand){.work = work, .done = on_done, .arg = op};
+    op->errand = (struct errand){.work = work, .done = on_done, .arg = op, .line = op->who.user};
     return errands_do(u->thread, &op->errand, e);
 }
 
@@ -140,8 +140,9 @@ struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o,
     u->sweep = (struct upload_op){.what = UPLOAD_SWEEP, .call = on_swept, .arg = u};
     u->timer = loop_timer_create(l, on_timer, u);
     loop_timer_set(u->timer, UPLOADS_SWEEP_MS);
-    u->thread = errands_create(
-        l, &(struct errands_options){.most = UPLOADS_WAITING, .what = "requests of uploads"});
+    u->thread = errands_create(l, &(struct errands_options){.most = UPLOADS_WAITING,
+                                                            .most_of_line = UPLOADS_USER_WAITING,
+                                                            .what = "requests of uploads"});
     return u;
 }
 

@@ -1,5 +1,6 @@
-/* uploads.h: uploads for the loop thread. One thread does the file work of upload_dir.h in the
- * order of the requests, and answers through the loop's mailbox. */
+/* uploads.h: uploads for the loop thread. One thread does the file work of upload_dir.h and answers
+ * through the loop's mailbox. The requests of a user are done in their order, and users are served
+ * in turn (errands.h). */
 #ifndef SEQD_DAEMON_UPLOAD_UPLOADS_H
 #define SEQD_DAEMON_UPLOAD_UPLOADS_H
 
@@ -7,9 +8,11 @@
 #include "daemon/mailbox/errands.h"
 #include "daemon/upload/upload_dir.h"
 
-/* requests that may wait at the same time, each with a body of up to 1 MiB */
-#define UPLOADS_WAITING  64
-#define UPLOADS_SWEEP_MS 60000
+/* Largest number of requests that may wait at the same time, each with a body of up to 1 MiB, and
+ * largest number that one user may have among them. */
+#define UPLOADS_WAITING      64
+#define UPLOADS_USER_WAITING 24
+#define UPLOADS_SWEEP_MS     60000
 /* an incomplete upload that receives no byte for this long is removed */
 #define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll)
 
@@ -63,7 +66,8 @@ const struct upload_name *uploads_at(const struct uploads *u, int i);
 /* Finishes the waiting requests, and calls their `call`. The loop must not turn again. */
 void uploads_close(struct uploads *u);
 /* Hands a request to the thread. Fails with ERR_PEER if too many requests wait or if seqd is
- * stopping. After a failure op->call is not called. */
+ * stopping, and with ERR_TOO_LARGE if too many requests of the user wait. After a failure op->call
+ * is not called. */
 int uploads_do(struct uploads *u, struct upload_op *op, struct err *e);
 
 #endif

@@ -332,6 +332,37 @@ static void test_quota(void)
     options.user_max = 500000;
 }
 
+/* Checks the numbers of uploads: one user cannot fill the table, and a removed or expired upload
+ * no longer counts. */
+static void test_counts(void)
+{
+    static const char *const users[] = {"ann", "bob", "eve", "joe"};
+    char name[32];
+    int64_t id, first = 0;
+    setup();
+    for (int i = 0; i < UPLOADS_USER; i++) {
+        snprintf(name, sizeof name, "a%d", i);
+        CHECK_MSG(!create_as("ann", list_of(name, "x", "y", 1), &id), "%d: %s", i, e.text);
+        if (!i) first = id;
+    }
+    CHECK(create_as("ann", list_of("b", "x", "y", 1), &id) && e.code == ERR_TOO_LARGE);
+    CHECK(!*e.field && strstr(e.text, "you have 250 uploads, the limit of a user: remove one"));
+    CHECK(!create_as("ann", list_of("a0", "x", "y", 1), &id) && id == first); /* it is there */
+    again();
+    CHECK(create_as("ann", list_of("b", "x", "y", 1), &id) && e.code == ERR_TOO_LARGE);
+    CHECK(!upload_dir_remove(d, first, &e));
+    CHECK(!create_as("ann", list_of("b", "x", "y", 1), &id));
+    for (int i = 0; i < UPLOADS_COUNT - UPLOADS_USER; i++) {
+        snprintf(name, sizeof name, "o%d", i);
+        CHECK(!create_as(users[1 + i / UPLOADS_USER], list_of(name, "x", "y", 1), &id));
+    }
+    CHECK(create_as("zoe", list_of("z", "x", "y", 1), &id) && e.code == ERR_NO_SPACE);
+    CHECK(strstr(e.text, "1000 uploads of all users"));
+    upload_dir_sweep(d, 5000);
+    CHECK(!create_as("zoe", list_of("z", "x", "y", 1), &id));
+    teardown();
+}
+
 static void test_expiry(void)
 {
     setup();
@@ -731,6 +762,32 @@ static void test_users(void)
     finish();
 }
 
+/* Checks the answer to a user who has too many uploads: 429. Others may still upload. */
+static void test_user_counts(void)
+{
+    char name[32];
+    int64_t id;
+    begin();
+    rest_token("ann", ROLE_USER, 0, ann);
+    rest_token("bob", ROLE_USER, 0, bob);
+    snprintf(dir, sizeof dir, "%s/up", w.dir);
+    open_dir();
+    for (int i = 0; i < UPLOADS_USER; i++) {
+        snprintf(name, sizeof name, "a%d", i);
+        CHECK(!create_as("ann", list_of(name, "x", "y", 1), &id));
+    }
+    upload_dir_close(d);
+    w.routes.uploads = uploads_open(w.loop, &options, &e);
+    CHECK(ask_as(ann, "POST", "/v1/uploads", JSON, list_of("b", "x", "y", 1)) == 429);
+    CHECK(strstr(reply, "the limit of a user: remove one first"));
+    CHECK(ask_as(bob, "POST", "/v1/uploads", JSON, list_of("b", "x", "y", 1)) == 201);
+    snprintf(name, sizeof name, "/v1/uploads/%lld", (long long)id);
+    CHECK(ask_as(ann, "DELETE", name, "", "") == 200);
+    CHECK(ask_as(ann, "POST", "/v1/uploads", JSON, list_of("c", "x", "y", 1)) == 201);
+    uploads_close(w.routes.uploads);
+    finish();
+}
+
 int main(void)
 {
     seqd_test_init();
@@ -740,6 +797,8 @@ int main(void)
     RUN(test_lists);
     RUN(test_list_fields);
     RUN(test_quota);
+    RUN_LONG(test_counts);
+    RUN(test_user_counts);
     RUN(test_expiry);
     RUN(test_full_disk);
     RUN(test_no_space);
