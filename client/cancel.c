@@ -104,6 +104,22 @@ static int confirm(const struct cli *c, const struct mass_act *act, long long n)
     return CLI_OK;
 }
 
+/* Waits until an order about more than 1,000 jobs is carried out. Replaces *reply by the order. */
+static int wait_order(struct cli *c, struct jv **reply)
+{
+    const struct timespec rest = {0, POLL_MS * 1000000};
+    const int64_t id = jv_int(*reply, "order", 0);
+    char path[48];
+    snprintf(path, sizeof path, "/v1/orders/%lld", (long long)id);
+    for (;;) {
+        jv_free(*reply);
+        *reply = NULL;
+        const int rc = api_get(c, path, reply);
+        if (rc || jv_str(*reply, "finished_at", NULL)) return rc;
+        nanosleep(&rest, NULL);
+    }
+}
+
 static int act_filtered(struct cli *c, const struct mass_act *act)
 {
     struct jv *filter = NULL, *reply = NULL;
@@ -113,6 +129,7 @@ static int act_filtered(struct cli *c, const struct mass_act *act)
     jv_free(reply);
     reply = NULL;
     if (!rc) rc = post(c, act, filter, false, &reply);
+    if (!rc && jv_int(reply, "order", 0)) rc = wait_order(c, &reply);
     if (!rc && !api_print(c, reply))
         printf("%s %lld of %lld jobs\n", act->done, (long long)jv_int(reply, act->done, 0),
                (long long)jv_int(reply, "matched", 0));

@@ -28,6 +28,7 @@
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
 #include "daemon/loop/control.h"
+#include "daemon/loop/orders.h"
 #include "daemon/loop/plan_cache.h"
 #include "daemon/loop/planner.h"
 #include "daemon/mailbox/link.h"
@@ -321,6 +322,7 @@ static int create(struct seqd *d, struct err *e)
     if (!(d->control = control_create(&c, e))) return -1;
     d->routes.control = d->control;
     control_users(d->control)->limits = o->user;
+    d->routes.orders = orders_create(control_commits(d->control));
     if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
     if (create_http(d, e)) return -1;
@@ -365,6 +367,7 @@ static void destroy(struct seqd *d)
     link_destroy(d->link);
     joins_destroy(d->joins);
     pki_close(d->pki);
+    orders_destroy(d->routes.orders);
     control_destroy(d->control);
     auth_destroy(d->auth);
     transfers_drop(&d->routes);

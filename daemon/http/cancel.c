@@ -1,23 +1,21 @@
 /* cancel.c: POST /v1/jobs:cancel, :suspend and :resume. Each of them gives one order to all live
- * jobs that a filter selects. One turn gives a few hundred orders, which are committed in one
- * group. Between two turns the loop can do other work. The answer is sent when all orders are on
- * disk. */
+ * jobs that a filter selects.
+ *
+ * Up to ORDERS_LIVE jobs are ordered before the answer, in slices, which are committed in groups.
+ * Between two slices the loop can do other work. If there are more jobs, the order itself is stored,
+ * and the answer is 202 with its id (orders.h). GET /v1/orders/{n} shows how far it is. */
+#include <stdio.h>
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "daemon/http/filter.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/loop/order.h"
+#include "daemon/loop/orders.h"
 #include "daemon/state/cluster.h"
-
-/* An order, and the member of the answer that counts the jobs that accepted it. */
-struct mass_order {
-    order_call *call;
-    const char *done;
-};
+#include "daemon/state/doc.h"
 
 struct mass_ordering {
-    const struct mass_order *order;
+    enum orders_what what;
     struct routes *R;
     struct http_req *r;
     struct principal who; /* the sender: a user may order its own jobs, an operator all jobs */
@@ -46,7 +44,7 @@ static void refuse(struct mass_ordering *c)
 {
     if (c->n_done)
         err_prefix(&c->withdrawn, "%d of %d jobs are %s; of the others", c->n_done, c->n,
-                   c->order->done);
+                   orders_rows[c->what].done);
     reply_fail(c->r, &c->withdrawn);
     free(c->id);
     free(c);
@@ -63,7 +61,7 @@ static void answer(struct mass_ordering *c)
     jwrite_init(&w, out, sizeof out);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "matched", c->n);
-    jwrite_int(&w, c->order->done, c->n_done);
+    jwrite_int(&w, orders_rows[c->what].done, c->n_done);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) abort();
     reply_json(c->r, 200, out);
@@ -83,7 +81,7 @@ static void on_done(void *arg, const struct job *j, const struct err *e)
 
 static void next_turn(struct mass_ordering *c)
 {
-    const int end = c->n - c->next > STORE_GROUP ? c->next + STORE_GROUP : c->n;
+    const int end = c->n - c->next > ORDERS_SLICE ? c->next + ORDERS_SLICE : c->n;
     if (c->next == end || c->withdrawn.code) {
         answer(c);
         return;
@@ -92,12 +90,41 @@ static void next_turn(struct mass_ordering *c)
      * could end the turn too early. */
     c->waiting = end - c->next + 1;
     while (c->next < end)
-        c->order->call(control_commits(c->R->control), c->id[c->next++], c->who.user, on_done, c);
+        orders_rows[c->what].call(control_commits(c->R->control), c->id[c->next++], c->who.user,
+                                  on_done, c);
     if (!--c->waiting) next_turn(c);
 }
 
+static void on_added(void *arg, int64_t id, const struct err *e)
+{
+    struct mass_ordering *c = arg;
+    char out[128], location[64];
+    struct jwrite w;
+    if (e) {
+        reply_problem(c->r, e->code == ERR_TOO_LARGE ? 429 : reply_status(e->code), e, NULL);
+        free(c);
+        return;
+    }
+    snprintf(location, sizeof location, "/v1/orders/%lld", (long long)id);
+    http_set_header(c->r, "Location", location);
+    jwrite_init(&w, out, sizeof out);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "matched", c->n);
+    jwrite_int(&w, "order", id);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) abort();
+    reply_json(c->r, 202, out);
+    free(c);
+}
+
+static void order_later(struct mass_ordering *c)
+{
+    const struct orders_new n = {c->what, c->who.user, c->id, c->n};
+    orders_add(c->R->orders, &n, on_added, c);
+}
+
 static void order_many(struct routes *R, struct http_req *r, const struct route_match *a,
-                       const struct mass_order *order)
+                       enum orders_what what)
 {
     size_t size;
     const char *body = http_body(r, &size);
@@ -105,7 +132,7 @@ static void order_many(struct routes *R, struct http_req *r, const struct route_
     bool dry_run;
     struct err e = {0};
     if (!c) abort();
-    c->order = order;
+    c->what = what;
     c->R = R;
     c->r = r;
     c->who = a->who;
@@ -117,24 +144,82 @@ static void order_many(struct routes *R, struct http_req *r, const struct route_
     jobs_each(&control_commits(R->control)->cluster->jobs, add_job, c);
     if (dry_run)
         answer(c);
+    else if (c->n > ORDERS_LIVE)
+        order_later(c);
     else
         next_turn(c);
 }
 
 void route_cancel_many(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    static const struct mass_order order = {order_cancel, "cancelled"};
-    order_many(R, r, a, &order);
+    order_many(R, r, a, ORDERS_CANCEL);
 }
 
 void route_suspend_many(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    static const struct mass_order order = {order_suspend, "suspended"};
-    order_many(R, r, a, &order);
+    order_many(R, r, a, ORDERS_SUSPEND);
 }
 
 void route_resume_many(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    static const struct mass_order order = {order_resume, "resumed"};
-    order_many(R, r, a, &order);
+    order_many(R, r, a, ORDERS_RESUME);
+}
+
+/* ---- GET /v1/orders/{n} ---------------------------------------------------------------------- */
+
+struct order_view {
+    struct http_req *r;
+    struct principal who;
+    int64_t id;
+};
+
+static void put_order(struct jwrite *w, const struct store_row *row)
+{
+    const struct orders_row *what = &orders_rows[row->n[2]];
+    const int64_t finished_ms = strtoll(row->text[1], NULL, 10);
+    char at[32];
+    jwrite_object(w, NULL);
+    jwrite_int(w, "id", row->n[0]);
+    jwrite_str(w, "order", what->name);
+    jwrite_str(w, "by", row->text[0]);
+    jwrite_str(w, "created_at", doc_time(row->n[1], at));
+    if (finished_ms)
+        jwrite_str(w, "finished_at", doc_time(finished_ms, at));
+    else
+        jwrite_null(w, "finished_at");
+    jwrite_int(w, "matched", row->n[3]);
+    jwrite_int(w, "handled", row->n[5]);
+    jwrite_int(w, what->done, row->n[4]);
+    jwrite_end(w);
+}
+
+/* Answers 404 for the order of another user, as for an order that does not exist. */
+static void on_order(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct order_view *v = arg;
+    struct err e;
+    char out[1024];
+    struct jwrite w;
+    const struct store_row *row = !failed && rows->n_rows ? &rows->row[0] : NULL;
+    if (failed) {
+        reply_fail(v->r, failed);
+    } else if (!row || row->n[2] < 0 || row->n[2] >= ORDERS_N ||
+               !principal_owns(&v->who, row->text[0])) {
+        err_set(&e, ERR_NOT_FOUND, "there is no order %lld of %s", (long long)v->id, v->who.user);
+        reply_fail(v->r, &e);
+    } else {
+        jwrite_init(&w, out, sizeof out);
+        put_order(&w, row);
+        if (jwrite_finish(&w) < 0) abort();
+        reply_json(v->r, 200, out);
+    }
+    free(v);
+}
+
+void route_order(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    struct order_view *v = calloc(1, sizeof *v);
+    if (!v) abort();
+    *v = (struct order_view){r, a->who, a->n};
+    store_read(control_store(R->control), ASK_ORDER, (const int64_t[4]){a->n}, NULL, on_order, v);
 }

@@ -15,6 +15,7 @@ const struct route route_table[] = {
     {"POST", "/v1/jobs:cancel", "", ROLE_USER, ROUTE_CHANGES, route_cancel_many},
     {"POST", "/v1/jobs:suspend", "", ROLE_USER, ROUTE_CHANGES, route_suspend_many},
     {"POST", "/v1/jobs:resume", "", ROLE_USER, ROUTE_CHANGES, route_resume_many},
+    {"GET", "/v1/orders/{n}", "", ROLE_USER, ROUTE_READS, route_order},
     {"GET", "/v1/jobs/{id}", "wait since_version", ROLE_USER, ROUTE_SHOWS, route_job},
     {"PATCH", "/v1/jobs/{id}", "", ROLE_USER, ROUTE_CHANGES, route_edit},
     {"DELETE", "/v1/jobs/{id}", "", ROLE_USER, ROUTE_CHANGES, route_remove},

@@ -51,6 +51,7 @@ struct routes {
     struct errands *planner;       /* plans all specs */
     struct plan_cache *plans;      /* the plans that were made last */
     struct spec_batch *batches;    /* batch.c: the batches that are under way */
+    struct orders *orders;         /* orders about many jobs */
     struct uploads *uploads;       /* NULL if seqd takes no uploads */
     const char *state_dir;         /* canonical path, or NULL if it is not known, as in tests */
     struct transfer *transfers;    /* transfer.c: the newest first */
@@ -74,7 +75,7 @@ route_call route_job, route_cancel, route_suspend, route_resume, route_restart; 
 route_call route_jobs, route_events, route_feed, route_metrics, route_artifacts,
     route_checkpoints;                                                            /* pages.c */
 route_call route_logs;                                                            /* rank_log.c */
-route_call route_cancel_many, route_suspend_many, route_resume_many;              /* cancel.c */
+route_call route_cancel_many, route_suspend_many, route_resume_many, route_order; /* cancel.c */
 route_call route_edit;                                                            /* edit.c */
 route_call route_usage, route_usage_users;                                        /* usage.c */
 route_call route_prune;                                                           /* prune.c */

@@ -408,6 +408,14 @@ static const struct question {
                           "SELECT job, what FROM removal_nodes WHERE node = ?1 "
                           "ORDER BY error IS NOT NULL, job LIMIT ?2",
                           2, 2, 0, true},
+    [ASK_ORDER] = {NULL,
+                   "SELECT id, at, what, n_jobs, done, handled, who, CAST(finished_at AS TEXT) "
+                   "FROM orders WHERE id = ?1",
+                   1, 6, 2},
+    [ASK_ORDERS] = {NULL,
+                    "SELECT id, at, what, n_jobs, done, handled, who, jobs FROM orders "
+                    "WHERE finished_at = 0 OR id = (SELECT max(id) FROM orders) ORDER BY id",
+                    0, 6, 2},
 };
 
 /* Runs several statements on the same state of the store. Otherwise a job whose state changes

@@ -214,5 +214,18 @@ CREATE INDEX IF NOT EXISTS ended_metrics ON ended (at, job) WHERE cut & 4 = 0;
 CREATE INDEX IF NOT EXISTS ended_logs ON ended (at, job) WHERE cut & 8 = 0;
 CREATE INDEX IF NOT EXISTS ended_checkpoints ON ended (at, job) WHERE cut & 16 = 0;
 
+-- Orders about many jobs (daemon/loop/orders.h). A row is written before any of its jobs is ordered.
+CREATE TABLE IF NOT EXISTS orders (
+  id          INTEGER PRIMARY KEY,
+  at          INTEGER NOT NULL,
+  what        INTEGER NOT NULL,  -- enum orders_what
+  who         TEXT NOT NULL,
+  n_jobs      INTEGER NOT NULL,
+  jobs        TEXT NOT NULL,     -- ids, as "1-1000,1002"; "" when the order is finished
+  handled     INTEGER NOT NULL,  -- jobs that were looked at
+  done        INTEGER NOT NULL,  -- jobs that accepted the order
+  finished_at INTEGER NOT NULL   -- 0: not yet
+) STRICT;
+
 -- Without this index the removal of a job would scan all keys.
 CREATE INDEX IF NOT EXISTS keys_by_job ON keys (job);

@@ -234,6 +234,21 @@ void store_removal_error(struct store_txn *t, int64_t job, int what, const char 
 /* Sets the reason why the node carries out none of its removals. */
 void store_removal_waits(struct store_txn *t, const char *node, const char *why);
 
+/* An order about many jobs (daemon/loop/orders.h). */
+struct store_order {
+    int64_t id, at_ms;
+    int what; /* enum orders_what */
+    int64_t n_jobs;
+    const char *who, *jobs; /* jobs: the ids of the jobs, in the form of orders.c */
+};
+void store_order_add(struct store_txn *t, const struct store_order *o);
+/* Sets how many of the order's jobs have been handled, and how many of these accepted the order.
+ * If finished_ms is not 0, the order is finished, and the ids of its jobs are dropped. */
+void store_order_set(struct store_txn *t, int64_t id, int64_t n_handled, int64_t n_done,
+                     int64_t finished_ms);
+/* Deletes the orders that were finished before before_ms, except for the newest order. */
+void store_orders_forget(struct store_txn *t, int64_t before_ms);
+
 /* Called after the commit. If e is NULL, the commit is durable. Otherwise nothing of the request
  * is stored. e is ERR_CONFLICT if a key exists already, ERR_NO_SPACE if the disk is full and the
  * request is a client's, ERR_TIMEOUT if another program has locked the database and the request is
@@ -350,6 +365,10 @@ enum store_ask {
                 *                -> n: id, rows, checkpoints, artifacts; text: owner */
     ASK_DATABASE,     /*                            -> n: bytes of the file, of its free pages */
     ASK_REMOVAL_NODE, /* text[0] node, n[1] limit   -> n: unconfirmed job, what */
+    ASK_ORDER,  /* n[0] id -> n: id, at, what, jobs, done, handled; text: who, finished_at ("0" = it
+                 * is not finished) */
+    ASK_ORDERS, /* unfinished orders, and the newest order -> n as ASK_ORDER; text: who, ids of the
+                 * jobs ("" if it is finished) */
 };
 
 struct store_row {

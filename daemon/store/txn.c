@@ -94,6 +94,13 @@ const char *const txn_sql[OP_N] = {
     [OP_AUDIT_FORGET] = "DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at "
                         "FROM audit ORDER BY seq LIMIT ?2) WHERE at < ?1) "
                         "AND seq < (SELECT max(seq) FROM audit)",
+    [OP_ORDER] = "INSERT INTO orders (id, at, what, n_jobs, who, jobs, handled, done, finished_at) "
+                 "VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0)",
+    [OP_ORDER_SET] = "UPDATE orders SET handled = ?2, done = ?3, finished_at = ?4, "
+                     "jobs = CASE WHEN ?4 > 0 THEN '' ELSE jobs END WHERE id = ?1",
+    /* Keep the newest row, so that no id is used twice. */
+    [OP_ORDERS_FORGET] = "DELETE FROM orders WHERE finished_at > 0 AND finished_at < ?1 "
+                         "AND id < (SELECT max(id) FROM orders)",
     [OP_ENDED] = ENDED " WHERE id = ?1 AND " FINAL,
     [OP_REMOVAL_HIDE] = "UPDATE jobs SET state = 100 WHERE id = ?1 AND " FINAL,
     [OP_REMOVAL_KEYS] = "DELETE FROM keys WHERE job = ?1 AND "
@@ -466,6 +473,25 @@ void store_removal_waits(struct store_txn *t, const char *node, const char *why)
 {
     struct txn_op *o = add_op(t, OP_REMOVAL_WAITS);
     o->text[0] = txn_copy(node), o->text[1] = txn_copy(why);
+}
+
+void store_order_add(struct store_txn *t, const struct store_order *k)
+{
+    struct txn_op *o = add_op(t, OP_ORDER);
+    o->n[0] = k->id, o->n[1] = k->at_ms, o->n[2] = k->what, o->n[3] = k->n_jobs;
+    o->text[0] = txn_copy(k->who), o->text[1] = txn_copy(k->jobs);
+}
+
+void store_order_set(struct store_txn *t, int64_t id, int64_t n_handled, int64_t n_done,
+                     int64_t finished_ms)
+{
+    struct txn_op *o = add_op(t, OP_ORDER_SET);
+    o->n[0] = id, o->n[1] = n_handled, o->n[2] = n_done, o->n[3] = finished_ms;
+}
+
+void store_orders_forget(struct store_txn *t, int64_t before_ms)
+{
+    add_op(t, OP_ORDERS_FORGET)->n[0] = before_ms;
 }
 
 void txn_free(struct store_txn *t)

@@ -58,6 +58,9 @@ enum txn_op_type {
     OP_REMOVALS_FORGET,
     OP_AUDIT_FORGET,
     OP_ENDED,
+    OP_ORDER,
+    OP_ORDER_SET,
+    OP_ORDERS_FORGET,
     OP_ENDED_FILL,   /* carried out by remove.c, without a statement */
     OP_REMOVAL_ROWS, /* carried out by remove.c, without a statement */
     OP_N

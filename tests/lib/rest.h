@@ -19,6 +19,7 @@
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
+#include "daemon/loop/orders.h"
 #include "daemon/loop/plan_cache.h"
 #include "daemon/loop/planner.h"
 #include "tests/lib/seqd.h"
@@ -187,6 +188,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
                                 .changed_arg = w.routes.follows};
     w.control = control_create(&o, &e);
     w.routes.control = w.control;
+    w.routes.orders = orders_create(control_commits(w.control));
     snprintf(path, sizeof path, "%s/seqd.sock", w.dir);
     struct http_options h = {.listen = "127.0.0.1:0",
                              .socket = path,
@@ -215,6 +217,7 @@ static inline void close_server(void)
     errands_end(w.routes.planner, false);
     store_close(w.store);
     http_destroy(w.http);
+    orders_destroy(w.routes.orders);
     control_destroy(w.control);
     auth_destroy(w.auth);
     transfers_drop(&w.routes);

@@ -12,6 +12,7 @@
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
 #include "daemon/loop/control.h"
+#include "daemon/loop/orders.h"
 #include "daemon/loop/plan_cache.h"
 #include "daemon/loop/planner.h"
 #include "daemon/store/reserve.h"
@@ -159,6 +160,7 @@ static int open_all(struct err *e)
     if (!(d.control = control_create(&o, e))) return -1;
     if (!(d.auth = auth_create(d.store, &(struct auth_clock){utc_now}, e))) return -1;
     d.routes.control = d.control;
+    d.routes.orders = orders_create(control_commits(d.control));
     d.routes.auth = d.auth;
     d.routes.joins = d.joins;
     const struct link_options l = {"unix:/sim", d.ca, &joins_gate, d.joins};
@@ -179,6 +181,7 @@ static void close_all(bool orderly)
     link_destroy(d.link);
     joins_destroy(d.joins);
     pki_close(d.ca);
+    orders_destroy(d.routes.orders);
     control_destroy(d.control);
     batches_drop(&d.routes);
     errands_destroy(d.routes.planner);
