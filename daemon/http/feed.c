@@ -29,15 +29,22 @@ struct event_feed {
     int64_t limit; /* largest number of events of a page */
     uint32_t states;
     char *filter; /* owns; text of ASK_FEED */
+    /* feeds that wait for the rows of this feed's query; they are linked by next_member */
+    struct event_feed *members, *next_member;
     bool streams; /* the client asked for a stream, not for a page */
     bool lines;   /* the stream is ndjson */
+    bool due;     /* the feed has not looked since a commit */
 };
 
 struct feeds {
     struct row_streams open;
     struct loop_timer *look;
-    /* looking: the timer `look` is set; changed: commits were made since `look` was set */
+    /* looking: the timer `look` is set; changed: commits were made since all feeds became due */
     bool looking, changed;
+    int n_due;
+    /* the queries of this look, which feeds with the same position and filter join */
+    struct event_feed *query[FEED_READS];
+    int n_queries;
 };
 
 static void pump(struct row_stream *c);
@@ -57,27 +64,58 @@ void feeds_guard(struct feeds *all)
         if (c->stream && !may_go_on((struct event_feed *)c)) http_stream_end(c->stream, true);
 }
 
+static void set_due(struct event_feed *f, bool due)
+{
+    f->all->n_due += due - f->due;
+    f->due = due;
+}
+
+/* Makes all feeds due if commits were made, unless some feeds are still due. So each feed has its
+ * turn before a feed has two. */
+static void begin_round(struct feeds *all)
+{
+    if (!all->changed || all->n_due) return;
+    all->changed = false;
+    for (struct row_stream *c = all->open.first; c; c = c->next)
+        set_due((struct event_feed *)c, true);
+}
+
+static bool look_at(struct event_feed *f);
+
+/* Makes the feeds that are due read new events, as far as the queries suffice. Sets the timer for
+ * the next look. */
+static void look(struct feeds *all)
+{
+    begin_round(all);
+    all->n_queries = 0;
+    for (struct row_stream *c = all->open.first; c && all->n_due; c = c->next) {
+        struct event_feed *f = (struct event_feed *)c;
+        if (f->due && look_at(f)) set_due(f, false);
+    }
+    all->looking = true;
+    loop_timer_set(all->look, FEED_LOOK_MS);
+}
+
 static void on_look(void *arg)
 {
     struct feeds *all = arg;
     all->looking = false;
-    if (all->changed) feeds_changed(all);
+    if (all->open.first && (all->changed || all->n_due)) look(all);
 }
 
 /* Makes the feeds read new events. The feeds read immediately, unless they have read within the
  * last FEED_LOOK_MS. In that case they read when FEED_LOOK_MS is over. */
 void feeds_changed(struct feeds *all)
 {
-    all->changed = all->looking;
-    if (all->looking || !all->open.first) return;
-    all->looking = true;
-    loop_timer_set(all->look, FEED_LOOK_MS);
-    for (struct row_stream *c = all->open.first; c; c = c->next) pump(c);
+    if (!all->open.first) return;
+    all->changed = true;
+    if (!all->looking) look(all);
 }
 
 static void feed_free(struct row_stream *c)
 {
     struct event_feed *f = (struct event_feed *)c;
+    set_due(f, false);
     free(f->filter);
     free(f);
 }
@@ -149,15 +187,35 @@ static int send_row(struct event_feed *f, const struct store_row *row)
     return rc;
 }
 
-static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
+/* Sends the rows of a query. If there are more, a feed that has shared the query waits for the next
+ * look, in which it shares again. */
+static void take_rows(struct event_feed *f, const struct store_rows *rows, bool shared,
+                      const struct err *failed)
 {
-    struct event_feed *f = arg;
     if (!row_stream_answered(&f->c, failed)) return;
     for (int i = 0; i < rows->n_rows; i++) {
         if (send_row(f, &rows->row[i])) return; /* pump continues when there is room */
         f->seq = rows->row[i].n[0];
     }
-    if (rows->n_rows || f->c.again) pump(&f->c);
+    if (!rows->n_rows && !f->c.again) return;
+    if (!shared) {
+        pump(&f->c);
+    } else if (f->seq < control_commits(f->R->control)->last_event) {
+        set_due(f, true);
+        if (!f->all->looking) on_look(f->all);
+    }
+}
+
+static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct event_feed *f = arg, *next;
+    const bool shared = f->members;
+    for (struct event_feed *m = f->members; m; m = next) {
+        next = m->next_member;
+        take_rows(m, rows, true, failed);
+    }
+    f->members = NULL;
+    take_rows(f, rows, shared, failed);
 }
 
 static void ask(struct event_feed *f, int64_t n_rows, store_answer *answer)
@@ -167,14 +225,43 @@ static void ask(struct event_feed *f, int64_t n_rows, store_answer *answer)
                (const int64_t[4]){0, f->seq, n_rows, f->states}, f->filter, answer, f);
 }
 
+/* Tells whether the feed may ask and has events to ask for. */
+static bool wants_rows(struct event_feed *f)
+{
+    if (!row_stream_ready(&f->c, MESSAGE_SIZE)) return false;
+    if (may_go_on(f)) return f->seq < control_commits(f->R->control)->last_event;
+    http_stream_end(f->c.stream, true);
+    return false;
+}
+
 static void pump(struct row_stream *c)
 {
     struct event_feed *f = (struct event_feed *)c;
-    if (!row_stream_ready(c, MESSAGE_SIZE)) return;
-    if (!may_go_on(f))
-        http_stream_end(f->c.stream, true);
-    else if (f->seq < control_commits(f->R->control)->last_event) /* ask only for newer events */
-        ask(f, FEED_ROWS, on_rows);
+    if (wants_rows(f)) ask(f, FEED_ROWS, on_rows);
+}
+
+static bool same_query(const struct event_feed *a, const struct event_feed *b)
+{
+    return a->seq == b->seq && a->states == b->states && !strcmp(a->filter, b->filter);
+}
+
+/* Joins a query of this look, or asks. Returns false if no query is left. */
+static bool look_at(struct event_feed *f)
+{
+    struct feeds *all = f->all;
+    if (!wants_rows(f)) return true;
+    for (int i = 0; i < all->n_queries; i++) {
+        struct event_feed *q = all->query[i];
+        if (!same_query(q, f)) continue;
+        f->c.asking = true;
+        f->next_member = q->members;
+        q->members = f;
+        return true;
+    }
+    if (all->n_queries == FEED_READS) return false;
+    all->query[all->n_queries++] = f;
+    ask(f, FEED_ROWS, on_rows);
+    return true;
 }
 
 /* Checks the number of streams of the user and of all users. On failure answers and returns -1. */

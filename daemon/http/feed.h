@@ -12,12 +12,15 @@
 #include "daemon/http/routes.h"
 
 #define FEED_ROWS 128 /* events that one query reads, before the filter */
-/* while commits come, feeds read once in this time (ms), because they share the reader */
+/* While commits come, feeds look once in this time (ms), with at most FEED_READS queries, because
+ * they share the reader. Feeds that have the same position and filter share a query. Feeds for
+ * which no query is left look the next time. */
 #define FEED_LOOK_MS 100
-#define FEED_MAX                                                                                   \
-    64               /* largest number of streams open at the same time; a further stream gets
-                         * 503 */
-#define FEED_USER 16 /* largest number of open streams of one user; a further stream gets 429 */
+#define FEED_READS   50
+/* Largest number of streams open at the same time, and largest number that one user may have
+ * among them. A further stream gets 503, and 429 if it is the user's limit. */
+#define FEED_MAX  5000
+#define FEED_USER 64
 
 struct feeds;
 /* Ends the streams whose tokens have been revoked or have expired. */

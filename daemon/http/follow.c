@@ -33,17 +33,19 @@
 #include "daemon/state/attempt.h"
 #include "daemon/state/doc.h"
 
-#define GUARD_MS     500 /* longest time for which a stream continues after the end of its token */
+#define BUCKETS      1024 /* lists of streams, by their jobs */
+#define GUARD_MS     500  /* longest time for which a stream continues after the end of its token */
 #define ROWS         64
 #define LOG_PIECE    8192 /* bytes of a log in one message, before JSON escapes them */
 #define LOG_MESSAGE  (6 * LOG_PIECE + 256)
 #define MESSAGE_SIZE (EVENT_DATA_SIZE + DOC_STEP_SIZE + 512) /* bytes of the largest message */
 
 struct follow {
-    struct row_stream c; /* first */
+    struct row_stream c;                     /* first */
+    struct follow *next_of_job, **at_of_job; /* links of its bucket */
     struct control *control;
     const struct auth *auth;
-    int64_t token; /* 0 if the client uses the Unix socket */
+    struct principal who; /* its token is 0 if the client uses the Unix socket */
     int64_t job;
     enum follow_what what;
     int64_t seq, index;    /* seq of the last row that was sent whole; number of sent steps of the
@@ -54,6 +56,7 @@ struct follow {
 
 struct follows {
     struct row_streams open;
+    struct follow *of_job[BUCKETS];
     struct loop_timer *guard;
     struct waits *waits;
     struct feeds *feeds;
@@ -66,15 +69,31 @@ static void on_guard(void *arg)
     struct follows *all = arg;
     for (struct row_stream *c = all->open.first; c; c = c->next) {
         const struct follow *f = (struct follow *)c;
-        if (c->stream && !auth_valid(f->auth, f->token)) http_stream_end(c->stream, true);
+        if (c->stream && !auth_valid(f->auth, f->who.token)) http_stream_end(c->stream, true);
     }
     feeds_guard(all->feeds);
     loop_timer_set(all->guard, GUARD_MS);
 }
 
+static struct follow **bucket_of(struct follows *all, int64_t job)
+{
+    return &all->of_job[(uint64_t)job % BUCKETS];
+}
+
+static void add_to_bucket(struct follows *all, struct follow *f)
+{
+    f->at_of_job = bucket_of(all, f->job);
+    f->next_of_job = *f->at_of_job;
+    if (f->next_of_job) f->next_of_job->at_of_job = &f->next_of_job;
+    *f->at_of_job = f;
+}
+
 static void follow_free(struct row_stream *c)
 {
-    free(c);
+    struct follow *f = (struct follow *)c;
+    *f->at_of_job = f->next_of_job;
+    if (f->next_of_job) f->next_of_job->at_of_job = f->at_of_job;
+    free(f);
 }
 
 struct follows *follows_create(struct loop *l)
@@ -316,8 +335,8 @@ static void pump(struct row_stream *c)
 void follows_changed(void *arg, int64_t job)
 {
     struct follows *all = arg;
-    for (struct row_stream *c = all->open.first; c; c = c->next)
-        if (((struct follow *)c)->job == job) pump(c);
+    for (struct follow *f = *bucket_of(all, job); f; f = f->next_of_job)
+        if (f->job == job) pump(&f->c);
     waits_changed(all->waits, job);
     feeds_changed(all->feeds);
 }
@@ -325,10 +344,8 @@ void follows_changed(void *arg, int64_t job)
 void follows_logged(void *arg, int64_t job)
 {
     struct follows *all = arg;
-    for (struct row_stream *c = all->open.first; c; c = c->next) {
-        const struct follow *f = (struct follow *)c;
-        if (f->job == job && f->what == FOLLOW_LOG) pump(c);
-    }
+    for (struct follow *f = *bucket_of(all, job); f; f = f->next_of_job)
+        if (f->job == job && f->what == FOLLOW_LOG) pump(&f->c);
 }
 
 struct opening {
@@ -336,19 +353,37 @@ struct opening {
     struct control *control;
     const struct auth *auth;
     struct http_req *r;
-    int64_t job, token;
+    struct principal who;
+    int64_t job;
     enum follow_what what;
     struct follow_log log;
 };
 
+/* Checks the number of the user's streams. On failure answers and returns -1. */
+static int check_room(const struct opening *o)
+{
+    struct err e;
+    int n = 0;
+    if (o->who.role >= ROLE_OPERATOR) return 0;
+    for (const struct row_stream *c = o->all->open.first; c; c = c->next)
+        n += !strcmp(((const struct follow *)c)->who.user, o->who.user);
+    if (n < FOLLOW_USER) return 0;
+    err_set(&e, ERR_TOO_LARGE,
+            "%s has %d streams of jobs, the limit of a user: end one first, or ask for pages",
+            o->who.user, n);
+    reply_problem(o->r, 429, &e, NULL);
+    return -1;
+}
+
 /* Opens the stream. `cut` is the removal that removed rows of the job, or NULL. */
 static void open_stream(struct opening *o, const char *cut)
 {
+    if (check_room(o)) return;
     struct follow *f = calloc(1, sizeof *f);
     if (!f) abort();
     f->control = o->control;
     f->auth = o->auth;
-    f->token = o->token;
+    f->who = o->who;
     f->job = o->job;
     f->what = o->what;
     const char *last = http_header(o->r, "last-event-id");
@@ -366,6 +401,7 @@ static void open_stream(struct opening *o, const char *cut)
         free(f);
         return;
     }
+    add_to_bucket(o->all, f);
     http_stream_write(f->c.stream, "retry: 3000\n\n", 13);
     if (cut) write_gap(f, cut); /* the stream has room, because it is empty */
     pump(&f->c);
@@ -411,7 +447,13 @@ void follow_start(struct routes *R, struct http_req *r, const struct route_match
 {
     struct opening *o = calloc(1, sizeof *o);
     if (!o) abort();
-    *o = (struct opening){R->follows, R->control, R->auth, r, a->id, a->who.token, what, {0}};
+    *o = (struct opening){.all = R->follows,
+                          .control = R->control,
+                          .auth = R->auth,
+                          .r = r,
+                          .who = a->who,
+                          .job = a->id,
+                          .what = what};
     if (log) o->log = *log;
     store_read(control_store(R->control), ASK_JOB, (const int64_t[4]){a->id}, NULL, on_known, o);
 }

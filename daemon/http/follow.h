@@ -6,6 +6,10 @@
 #include "daemon/http/routes.h"
 #include "daemon/loop/control.h"
 
+/* Largest number of streams of jobs' events, metrics and logs of one user who is no operator. A
+ * further stream gets 429. The number of all streams has the limit of the HTTP server. */
+#define FOLLOW_USER 500
+
 struct follows;
 struct feeds;
 struct waits;
@@ -26,7 +30,7 @@ struct follow_log {
 };
 /* Answers with a stream. The request's Last-Event-ID determines the position at which the stream
  * begins. `log` is the log to send for FOLLOW_LOG, and NULL otherwise. The stream ends when its
- * token is revoked or expires. */
+ * token is revoked or expires. The answer is 429 if the user has FOLLOW_USER streams. */
 void follow_start(struct routes *R, struct http_req *r, const struct route_match *a,
                   enum follow_what what, const struct follow_log *log);
 

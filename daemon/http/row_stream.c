@@ -8,8 +8,10 @@ static void on_beat(void *arg)
 {
     struct row_streams *all = arg;
     for (struct row_stream *c = all->first; c; c = c->next)
-        if (c->stream) http_stream_write(c->stream, c->beat, strlen(c->beat));
-    loop_timer_set(all->heartbeat, ROW_STREAM_BEAT_MS);
+        if (c->stream && c->group == all->group)
+            http_stream_write(c->stream, c->beat, strlen(c->beat));
+    all->group = (all->group + 1) % ROW_STREAM_GROUPS;
+    loop_timer_set(all->heartbeat, ROW_STREAM_BEAT_MS / ROW_STREAM_GROUPS);
 }
 
 void row_streams_init(struct row_streams *all, struct loop *l, row_stream_call *pump,
@@ -17,7 +19,7 @@ void row_streams_init(struct row_streams *all, struct loop *l, row_stream_call *
 {
     *all = (struct row_streams){.pump = pump, .free = free};
     all->heartbeat = loop_timer_create(l, on_beat, all);
-    loop_timer_set(all->heartbeat, ROW_STREAM_BEAT_MS);
+    loop_timer_set(all->heartbeat, ROW_STREAM_BEAT_MS / ROW_STREAM_GROUPS);
 }
 
 void row_streams_fini(struct row_streams *all)
@@ -59,6 +61,8 @@ int row_stream_open(struct row_stream *c, struct row_streams *all, struct http_r
     if (!c->stream) return -1;
     c->all = all;
     c->beat = beat;
+    c->group = all->next_group;
+    all->next_group = (all->next_group + 1) % ROW_STREAM_GROUPS;
     c->next = all->first;
     all->first = c;
     all->n++;

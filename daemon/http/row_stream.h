@@ -11,10 +11,13 @@
 #include "api/core/loop.h"
 #include "daemon/http/http.h"
 
-/* time between two heartbeats; heartbeats are needed because only a write shows that a client has
- * gone */
+/* time between two heartbeats of a stream; heartbeats are needed because only a write shows that a
+ * client has gone */
 #define ROW_STREAM_BEAT_MS 15000
-#define ROW_STREAM_BEAT    ": heartbeat\n\n" /* heartbeat of text/event-stream */
+/* Streams have their heartbeats in this many groups, one after another, so that thousands of
+ * streams do not make one long turn of the loop. */
+#define ROW_STREAM_GROUPS 15
+#define ROW_STREAM_BEAT   ": heartbeat\n\n" /* heartbeat of text/event-stream */
 
 struct row_streams;
 struct row_stream {
@@ -22,6 +25,7 @@ struct row_stream {
     struct row_streams *all;
     struct http_out *stream; /* NULL if the client has gone */
     const char *beat;        /* the text of a heartbeat */
+    int group;               /* of its heartbeat */
     /* asking: a read is under way; again: when this read has ended, a second read is needed */
     bool asking, again;
 };
@@ -30,6 +34,7 @@ typedef void row_stream_call(struct row_stream *c);
 struct row_streams {
     struct row_stream *first;
     int n;
+    int group, next_group; /* group of the next heartbeat; group of the next stream */
     struct loop_timer *heartbeat;
     row_stream_call *pump; /* continues a stream */
     row_stream_call *free;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STREAM_PIECE 4096 /* bytes of a stream's smallest buffer */
+#define STREAM_PIECE 256 /* bytes of a stream's smallest buffer */
 
 struct http_out {
     struct http_out *next, **at; /* links in t->first */

@@ -13,12 +13,10 @@
 /* longest wait of one request, in seconds; a client that must wait longer sends a second
  * request */
 #define WAIT_MAX_S 60
-#define WAIT_MAX                                                                                   \
-    256 /* largest number of requests that wait at the same time; a further request
-                        * gets 503 */
-#define WAIT_USER                                                                                  \
-    64 /* largest number of waiting requests of one user; a further request gets
-                        * 429 */
+/* Largest number of requests that wait at the same time, and largest number that one user may have
+ * among them. A further request gets 503, and 429 if it is the user's limit. */
+#define WAIT_MAX  5000
+#define WAIT_USER 200
 
 struct waits;
 struct waits *waits_create(struct loop *l);

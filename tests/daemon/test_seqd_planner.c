@@ -225,7 +225,7 @@ static void test_return(void)
 }
 
 /* Checks that a submit waits for no plan, of whatever user: plans leave one thread free, and waiting
- * submits come first. Nevertheless plans are made. */
+ * submits come first. */
 static void test_later(void)
 {
     static struct item busy[2], plan[40], job[100];
@@ -243,7 +243,22 @@ static void test_later(void)
     for (int i = 0; i < 3; i++) sem_post(&gate);
     while (n_done < 142) loop_turn(l, 10);
     for (int i = 2; i < 20; i++) CHECK(job[i].worked < plan[2].worked);
-    CHECK(plan[0].worked < job[99].worked);
+    stop(p, l);
+}
+
+/* Checks that plans are made even while submits keep coming: one errand of ERRANDS_TURNS. */
+static void test_later_goes_on(void)
+{
+    static struct item busy[1], plan[2], job[3 * ERRANDS_TURNS];
+    struct errands *p;
+    struct loop *l = start_with(1, &p);
+    hold(p, busy, 1);
+    for (int i = 0; i < 2; i++) CHECK(!hand_over_as(p, "a", true, &plan[i], note_work));
+    for (int i = 0; i < 3 * ERRANDS_TURNS; i++)
+        CHECK(!hand_over_as(p, "b", false, &job[i], note_work));
+    sem_post(&gate);
+    while (n_done < 3 * ERRANDS_TURNS + 3) loop_turn(l, 10);
+    CHECK(plan[0].worked == ERRANDS_TURNS + 1 && plan[1].worked == 2 * ERRANDS_TURNS + 2);
     stop(p, l);
 }
 
@@ -366,6 +381,7 @@ int main(void)
     RUN(test_cost);
     RUN(test_return);
     RUN(test_later);
+    RUN(test_later_goes_on);
     RUN(test_wait);
     RUN(test_users);
     RUN(test_full);
