@@ -10,6 +10,7 @@
 #include "daemon/access/auth.h"
 #include "daemon/http/door.h"
 #include "daemon/http/guard.h"
+#include "daemon/http/job_reply.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/trail.h"
 
@@ -124,13 +125,21 @@ static void let_through(struct routes *R, struct http_req *r, const struct route
 static void check_owner(struct routes *R, struct http_req *r, const struct route *t,
                         const struct route_match *a, const char *owner)
 {
-    struct err e;
     if (principal_owns(&a->who, owner)) {
         let_through(R, r, t, a, owner);
         return;
     }
-    err_set(&e, ERR_FORBIDDEN, "job %lld is not %s's", (long long)a->id, a->who.user);
-    forbid(R, r, &a->who, &e);
+    /* the answer does not tell that there is such a job */
+    note(R, r, &a->who, 404, true);
+    job_reply_none(r, a->id, NULL);
+}
+
+/* Calls the route of DELETE for a job that is not stored, with parameters or without: its answer
+ * tells that the job has been removed, or that there is none. */
+static void call_removed(struct admission *m)
+{
+    note(m->R, m->r, &m->a.who, 0, true);
+    m->t->call(m->R, m->r, &m->a);
 }
 
 static void on_owner(void *arg, const struct store_rows *rows, const struct err *failed)
@@ -140,9 +149,10 @@ static void on_owner(void *arg, const struct store_rows *rows, const struct err 
         reply_fail(m->r, failed);
     else if (rows->n_rows)
         check_owner(m->R, m->r, m->t, &m->a, rows->row[0].text[0]);
+    else if (m->t->call == route_remove) /* it tells that the job has been removed */
+        call_removed(m);
     else
-        /* the route itself answers that there is no such job */
-        let_through(m->R, m->r, m->t, &m->a, NULL);
+        job_reply_none(m->r, m->a.id, NULL);
     free(m);
 }
 

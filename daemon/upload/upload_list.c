@@ -110,9 +110,10 @@ static int check_name(const char *name, struct err *e)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const size_t n = strlen(name);
-    if (n && n < UPLOAD_NAME && name[0] != '.' && strspn(name, good) == n) return 0;
+    if (n && n < UPLOAD_NAME && name[0] != '.' && name[0] != '-' && strspn(name, good) == n)
+        return 0;
     return err_field(e, ERR_INVALID, "name",
-                     "name: want 1 to %d letters, digits, '.', '_' or '-', no dot in front",
+                     "name: want 1 to %d letters, digits, '.', '_' or '-', no dot or '-' in front",
                      UPLOAD_NAME - 1);
 }
 

@@ -123,8 +123,14 @@ static void test_owner_of_every_route(void)
             if (strncmp(t->path, "/v1/jobs/{id}", 13)) continue;
             path_of(t, path, sizeof path);
             const int status = ask_as(user_b, t->method, path, "");
-            CHECK_MSG(status == 403, "%s %s by another user: %d", t->method, path, status);
-            CHECK(strstr(reply, "job 1 is not bob's") && !strstr(reply, "ann"));
+            CHECK_MSG(status == 404, "%s %s by another user: %d", t->method, path, status);
+            CHECK(strstr(reply, "there is no job 1\"") && !strstr(reply, "ann"));
+            /* the same answer as for a job that there is not, even to a wrong request */
+            path[strlen("/v1/jobs/")] = '9';
+            CHECK(ask_as(user_b, t->method, path, "") == 404);
+            CHECK_MSG(strstr(reply, "there is no job 9\""), "%s %s: %s", t->method, path, reply);
+            strcat(path, "?nonsense=1");
+            CHECK(ask_as(user_b, t->method, path, "") == 404);
         }
         CHECK(get_as(user_a, "/v1/jobs/1") == 200 && get_as(operator_o, "/v1/jobs/1") == 200);
         CHECK(get_as(user_b, "/v1/jobs/2") == 404);
@@ -465,7 +471,7 @@ static void test_audit(void)
     /* the job belongs to a different user, and the audit must show this */
     CHECK(get_as(operator_o, "/v1/jobs/1") == 200);
     CHECK(get_as(operator_o, "/v1/jobs") == 200);
-    CHECK(get_as(user_b, "/v1/jobs/1") == 403);
+    CHECK(get_as(user_b, "/v1/jobs/1") == 404);
     CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
     CHECK(get("/v1/audit") == 200);
     const char *row[4];
@@ -473,7 +479,7 @@ static void test_audit(void)
                            "\"127.0.0.1\"");
     CHECK(row[0] && strstr(row[0], "\"action\":\"POST /v1/jobs/1:cancel\",\"status\":202}"));
     row[1] = strstr(reply, "\"user\":\"bob\"");
-    CHECK(row[1] && strstr(row[1], "\"action\":\"GET /v1/jobs/1\",\"status\":403}"));
+    CHECK(row[1] && strstr(row[1], "\"action\":\"GET /v1/jobs/1\",\"status\":404}"));
     row[2] = strstr(reply, "\"user\":\"olga\"");
     CHECK(row[2] && strstr(row[2], "\"action\":\"GET /v1/jobs/1\",\"status\":200}"));
     row[3] = strstr(reply, "\"action\":\"POST /v1/jobs\",\"status\":201,\"made\":\"/v1/jobs/1\"}");
@@ -513,7 +519,7 @@ static void test_event_says_who(void)
     CHECK(submit && cancel && submit < cancel);
     close_server();
     begin_in(false, 0);
-    CHECK(get_as(user_a, "/v1/jobs/1") == 200 && get_as(user_b, "/v1/jobs/1") == 403);
+    CHECK(get_as(user_a, "/v1/jobs/1") == 200 && get_as(user_b, "/v1/jobs/1") == 404);
     finish();
 }
 
@@ -644,13 +650,13 @@ static void test_version_before(void)
     close_server();
     run("DROP INDEX jobs_by_owner; ALTER TABLE jobs DROP COLUMN owner; DROP TABLE audit");
     begin_in(false, 0);
-    CHECK(get_as(user_a, "/v1/jobs/1") == 403 && get_as(operator_o, "/v1/jobs/1") == 200);
+    CHECK(get_as(user_a, "/v1/jobs/1") == 404 && get_as(operator_o, "/v1/jobs/1") == 200);
     CHECK(get_as(user_a, "/v1/jobs") == 200 && strstr(reply, "\"data\":[]"));
     close_server();
     run("INSERT INTO jobs (id, state, created_at, spec, plan, doc) SELECT 2, state, created_at, "
         "spec, plan, doc FROM jobs");
     begin_in(false, 0);
-    CHECK(get_as(operator_o, "/v1/jobs/2") == 200 && get_as(user_a, "/v1/jobs/2") == 403);
+    CHECK(get_as(operator_o, "/v1/jobs/2") == 200 && get_as(user_a, "/v1/jobs/2") == 404);
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 201 && strstr(reply, "\"owner\":\"ann\""));
     finish();
 }

@@ -240,6 +240,7 @@ static void test_lists(void)
         "{\"name\":\"a\",\"files\":[{}]}",
         "{\"name\":\"\",\"files\":[" F("x") "]}",
         "{\"name\":\".a\",\"files\":[" F("x") "]}",
+        "{\"name\":\"-a\",\"files\":[" F("x") "]}",
         "{\"name\":\"a/b\",\"files\":[" F("x") "]}",
         "{\"name\":\"a\",\"id\":7,\"files\":[" F("x") "]}",
         "{\"name\":\"a\",\"owner\":\"root\",\"files\":[" F("x") "]}",
@@ -543,7 +544,7 @@ static void test_routes(void)
     /* This route accepts only one content type, and no other route accepts this type. */
     CHECK(patch("/v1/uploads/1", "Content-Type: application/json\r\nUpload-Offset: 1048576\r\n",
                 big, 1) == 415);
-    CHECK(patch("/v1/jobs/1", OCTETS, big, 1) == 415);
+    CHECK(post("/v1/jobs", job_json) == 201 && patch("/v1/jobs/1", OCTETS, big, 1) == 415);
     CHECK(patch("/v1/jobs/../uploads/1", OCTETS, big, 1) == 400);
     CHECK(talk("POST /v1/uploads HTTP/1.1\r\n" HEAD OCTETS "Content-Length: 2\r\n\r\n{}") == 415);
     CHECK(post("/v1/uploads/1:commit", "") == 409 && strstr(reply, "send the rest"));

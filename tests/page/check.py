@@ -263,7 +263,7 @@ try:
     ok("and no events of theirs", not text("#latest"), text("#latest"))
     ok("no names of theirs", "waits" not in text())
     go("/jobs/2")
-    comes("nor their jobs", f"/job 2 is not ann/.test({MAIN})")
+    comes("nor their jobs", f"/there is no job 2/.test({MAIN})")
     go("/nodes")
     b.wait(f"/local/.test({MAIN})")
     b.ask("""fetch('/v1/tokens/%d:revoke', {method: 'POST', headers: {Authorization: 'Bearer %s'}}).then(a => a.status)"""
