@@ -24,7 +24,7 @@ bool wire_name_good(const char *name)
 {
     static const char legal[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:";
-    return *name && strlen(name) < NODE_NAME && !name[strspn(name, legal)];
+    return *name && *name != '-' && strlen(name) < NODE_NAME && !name[strspn(name, legal)];
 }
 
 static int node_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
@@ -33,8 +33,8 @@ static int node_rule(const struct wire_field *f, const void *body, struct arena 
     const struct msg *m = record;
     if (!wire_name_good(m->node))
         return err_field(e, ERR_INVALID, "node",
-                         "node has a name that is empty or has characters other than letters, "
-                         "digits, '.', '_', '-', ':'");
+                         "node has a name that is empty, begins with '-' or has characters other "
+                         "than letters, digits, '.', '_', '-', ':'");
     return 0;
 }
 

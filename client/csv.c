@@ -49,18 +49,31 @@ static void add_columns(struct columns *c, const struct jv *object, const char *
     }
 }
 
-static void print_cell(FILE *out, const char *text, bool clean)
+static bool is_control(char c)
+{
+    return ((unsigned char)c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+}
+
+/* Prints a cell. A spreadsheet would run a text that begins with one of =+-@ or with a control
+ * character, so such a text gets an apostrophe before it. Other control characters than LF and tab
+ * become \xNN. */
+static void print_cell(FILE *out, const char *text, bool is_text, bool clean)
 {
     const size_t n = strlen(text);
     char *s = malloc(n + 1);
     assert(s);
     memcpy(s, text, n + 1);
     if (clean) text_clean(s, n + 1, text, n, "\n\t");
-    const bool quote = strpbrk(s, ",\"\r\n") != NULL;
+    const bool quote = strpbrk(s, ",\"\n") != NULL;
+    const bool formula = is_text && *s && (strchr("=+-@\t\n", *s) || is_control(*s));
     if (quote) fputc('"', out);
+    if (formula) fputc('\'', out);
     for (const char *p = s; *p; p++) {
         if (*p == '"') fputc('"', out);
-        fputc(*p, out);
+        if (is_control(*p))
+            fprintf(out, "\\x%02x", (unsigned)(unsigned char)*p);
+        else
+            fputc(*p, out);
     }
     if (quote) fputc('"', out);
     free(s);
@@ -71,7 +84,7 @@ static void print_value(FILE *out, const struct jv *row, const char *path, bool 
 {
     const struct jv *v = jv_get(row, path);
     char *text = v ? jv_text(v) : NULL;
-    if (text) print_cell(out, text, clean);
+    if (text) print_cell(out, text, jv_str(row, path, NULL) != NULL, clean);
     free(text);
 }
 
@@ -109,7 +122,7 @@ void csv_print(FILE *out, const struct jv *rows, bool clean)
     drop_parents(&c);
     for (int i = 0; i < c.n; i++) {
         if (i) fputc(',', out);
-        print_cell(out, c.path[i], clean);
+        print_cell(out, c.path[i], true, clean);
     }
     if (c.n) fputs("\r\n", out);
     for (size_t i = 0; c.n && i < n; i++)

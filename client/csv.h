@@ -8,7 +8,8 @@
 
 /* Prints rows, which is a list of objects, or one object. Every path of a row is a column; columns
  * are in the order in which they first occur. `clean` is set if the output is a terminal; control
- * characters other than LF and tab then become '?'. */
+ * characters other than LF and tab then become '?', and \xNN otherwise. A text that a spreadsheet
+ * would take for a formula gets an apostrophe before it. */
 void csv_print(FILE *out, const struct jv *rows, bool clean);
 
 #endif

@@ -487,11 +487,16 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     return scalar_word(r, "kind", f->words, kind, &r->s->kind);
 }
 
-/* Refuses a name that has only digits, because it would be read as an id. The names of stored jobs
- * are not checked again. */
+/* Refuses a name that would be read as an id or as an option. The names of stored jobs are not
+ * checked again. */
 static int check_name(const struct spec_reader *r)
 {
     const char *name = spec_text(r->s, r->s->name);
+    if (*name == '-')
+        return err_field(r->e, ERR_INVALID, "name",
+                         "name \"%.40s\": a command would read it as an option, so a name begins "
+                         "with no \"-\": leave it out",
+                         name);
     const char mark = name[strcspn(name, ":/")];
     if (mark && r->s->kind == JOB_SERVE)
         return err_field(r->e, ERR_INVALID, "name",

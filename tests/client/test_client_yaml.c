@@ -191,6 +191,12 @@ static void test_csv(void)
     out = printed(csv_print, "[]", false);
     CHECK_STR(out, "");
     free(out);
+    out = printed(csv_print,
+                  "{\"=a\": \"=1+1\", \"b\": \"@x\", \"c\": \"-2\", \"d\": -2.5, \"e\": \"+\", "
+                  "\"f\": \"a\\u001b\\r\", \"g\": \"\\tx\", \"h\": \"a-b\", \"i\": [-1]}",
+                  false);
+    CHECK_STR(out, "'=a,b,c,d,e,f,g,h,i\r\n'=1+1,'@x,'-2,-2.5,'+,a\\x1b\\x0d,'\tx,a-b,[-1]\r\n");
+    free(out);
 }
 
 int main(void)

@@ -53,6 +53,21 @@ static int read_text(const char *text, struct err *e)
     return family_check(&s, e);
 }
 
+/* Checks the names that a command would take for something else. */
+static void test_names(void)
+{
+    static const struct {
+        const char *name, *says;
+    } bad[] = {{"-", "as an option"}, {"--yes", "begins with no \"-\""}, {"12", "digits alone"}};
+    char text[256];
+    struct err e;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "{\"kind\":\"generate\",\"name\":\"%s\"}", bad[i].name);
+        CHECK(read_text(text, &e) && !strcmp(e.field, "name"));
+        CHECK_MSG(strstr(e.text, bad[i].says), "%s", e.text);
+    }
+}
+
 /* Checks that whole documents are packed if a job that learns preferences does not say how, and
  * that a packing that it sets stays. In a stored spec a missing packing is the default of the
  * table. */
@@ -861,6 +876,7 @@ int main(void)
     json_init();
     RUN(test_out_of_memory); /* first, because it forks */
     RUN(test_short_spec);
+    RUN(test_names);
     RUN(test_packing_of_pairs);
     RUN(test_unsaid);
     RUN(test_kinds);
