@@ -112,6 +112,23 @@ int64_t process_moved(int pid)
     return sum;
 }
 
+int64_t process_switches(int pid)
+{
+    static const char *const counts[] = {"voluntary_ctxt_switches: %lld",
+                                         "nonvoluntary_ctxt_switches: %lld"};
+    char path[64], line[128];
+    int64_t sum = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        for (int i = 0; i < 2; i++) {
+            long long n;
+            if (sscanf(line, counts[i], &n) == 1) sum += n;
+        }
+    if (f) fclose(f);
+    return sum;
+}
+
 int process_alive(int pid, int64_t start_time)
 {
     struct process_stat s;

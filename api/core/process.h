@@ -29,6 +29,9 @@ int process_runnable(int pid);
  * calls, and the bytes of its pages from and to storage. Returns 0 if the kernel does not report
  * them. */
 int64_t process_moved(int pid);
+/* Returns how often the process's first thread was given a processor. The number stands still while
+ * the process is stopped or waits. Returns 0 if there is no such process. */
+int64_t process_switches(int pid);
 /* Returns 1 if the process with this pid and start time exists and is not a zombie. */
 int process_alive(int pid, int64_t start_time);
 

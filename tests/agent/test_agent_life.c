@@ -1091,6 +1091,30 @@ static void test_killed_gang(void)
     teardown();
 }
 
+/* Checks a gang that stands still: its agent ends it, also if another agent has started it. */
+static void test_still_gang(void)
+{
+    setup();
+    setenv("SEQD_STILL_MS", "1500", 1);
+    int pid = agent_start("0");
+    for (int adopted = 0; adopted < 2; adopted++) {
+        struct view *v = running(7, 2 + adopted, "wait", 2);
+        const struct pids p = pids_read(7, 2 + adopted);
+        if (adopted) {
+            agent_kill(pid);
+            pid = agent_start("0");
+        }
+        CHECK(!kill(parent_of(p.pid[0]), SIGSTOP));
+        UNTIL(v->end >= 0);
+        CHECK(v->end == GANG_LOST && n_alive(&p) == 0 && v->fail.code == ERR_TIMEOUT);
+        CHECK_MSG(strstr(v->fail.text, "seqgang stood still for"), "%s", v->fail.text);
+        about(MSG_FORGET, 7, 2 + adopted);
+    }
+    unsetenv("SEQD_STILL_MS");
+    terminate(pid);
+    teardown();
+}
+
 /* Checks a seqgang that ends before it has written anything. If it exits, or ends by a signal that
  * a program raises itself, the agent reports a failure of the node. If it was killed from outside,
  * the agent reports no failure. */
@@ -2081,6 +2105,7 @@ int main(int argc, char **argv)
     RUN(test_bound_ranks);
     RUN(test_killed_agent);
     RUN(test_killed_gang);
+    RUN(test_still_gang);
     RUN(test_broken_gang);
     RUN(test_no_gang);
     RUN(test_damaged_epoch);

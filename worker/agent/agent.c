@@ -24,8 +24,9 @@
 
 enum {
     TICK_MS = 50,
-    CONNECT_MS = 5, /* time between two checks of a gang that is starting or dying */
-    QUIT_MS = 2000  /* time for seqd to receive the last reports */
+    WATCH_MS = 1000, /* time after which gangs are looked at again */
+    CONNECT_MS = 5,  /* time between two checks of a gang that is starting or dying */
+    QUIT_MS = 2000   /* time for seqd to receive the last reports */
 };
 
 /* ---- attempts -------------------------------------------------------------------------------- */
@@ -125,10 +126,22 @@ static void quit_late(void *arg)
     loop_stop(a->loop);
 }
 
+/* Watches the gangs once a second. Time in which the machine was suspended, or this process was
+ * stopped, does not count. */
+static void watch_gangs(struct agent *a)
+{
+    const int64_t now_ms = loop_now_ms(a->loop), dt_ms = now_ms - a->watched_ms;
+    if (dt_ms < WATCH_MS) return;
+    a->watched_ms = now_ms;
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        attempt_watch(t, dt_ms < 2 * WATCH_MS ? dt_ms : 2 * WATCH_MS, a->o.still_ms);
+}
+
 static void tick(void *arg)
 {
     struct agent *a = arg;
     bool soon = false;
+    watch_gangs(a);
     for (struct attempt *t = a->attempts, *next; t; t = next) {
         next = t->next;
         soon = attempt_check(t) || soon;

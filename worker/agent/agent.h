@@ -31,6 +31,7 @@ struct agent_options {
                                   * are no GPUs; -1 is allowed only with an allocation */
     const char *nvml;            /* name of the NVML library; if it is NULL, this node offers
                                   * no GPUs */
+    int still_ms;                /* limit of attempt_watch */
     int look_ms;                 /* time in ms from one sample of the GPUs to the next */
     struct prepared_policy keep; /* limits on prepared data */
     const struct allocation *allocation; /* share of the machine that an engine such as Slurm gave

@@ -35,6 +35,7 @@ struct agent {
                                 * seconds at which the agent ends; otherwise 0 */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
+    int64_t watched_ms;   /* time at which the gangs were last watched */
     int64_t heartbeat_ms; /* ms between heartbeats; seqd sets it */
     bool up;              /* whether WELCOME was received; it never becomes true in a session
                            * that seqd refused */

@@ -254,15 +254,23 @@ static bool gang_failure(int status, char out[80])
            snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
 }
 
-/* If seqgang failed before it wrote its first record, adds a record of this failure. The
- * reason may be, for instance, that a library is missing or that the program was built for
+/* If seqgang stood still, or failed before it wrote its first record, adds a record of this
+ * failure. The reason may be, for instance, that a library is missing or that the program was built for
  * another kind of processor. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
-    struct rank_fail f = {.code = ERR_INTERNAL};
+    struct rank_fail f = {.code = a->stood ? ERR_TIMEOUT : ERR_INTERNAL};
     char how[80];
-    if (s->seq > 0 || !gang_failure(a->gang_status, how)) return 0;
-    snprintf(f.text, sizeof f.text, "seqgang %s before it began: see %.300s/gang.log", how, a->dir);
+    if (a->stood)
+        snprintf(f.text, sizeof f.text,
+                 "seqgang stood still for %lld s, as a process that SIGSTOP has stopped, and the "
+                 "agent has ended it",
+                 (long long)a->still_ms / 1000);
+    else if (s->seq > 0 || !gang_failure(a->gang_status, how))
+        return 0;
+    else
+        snprintf(f.text, sizeof f.text, "seqgang %s before it began: see %.300s/gang.log", how,
+                 a->dir);
     return spool_add(s, (struct rank_msg){.type = RANK_FAIL, .rank = RANK_GANG}, &f, sizeof f, true,
                      e);
 }
@@ -324,6 +332,31 @@ bool attempt_check(struct attempt *a)
     }
     gang_gone(a);
     return a->state != ATTEMPT_OVER && !a->finish_failed;
+}
+
+/* Returns the pid of the gang, or 0 if it is not known. The kernel tells which process listens on
+ * the socket of an adopted gang. */
+static int gang_pid(const struct attempt *a)
+{
+    struct ucred u = {.pid = 0};
+    socklen_t size = sizeof u;
+    if (a->gang_pid > 0) return a->gang_pid;
+    return getsockopt(a->sock, SOL_SOCKET, SO_PEERCRED, &u, &size) ? 0 : u.pid;
+}
+
+void attempt_watch(struct attempt *a, int64_t dt_ms, int64_t most_ms)
+{
+    if (a->state != ATTEMPT_ALIVE || a->sock < 0 || a->stood) return;
+    const int pid = gang_pid(a);
+    const int64_t n = pid > 0 ? process_switches(pid) : 0;
+    const bool moved = !n || n != a->switches;
+    a->switches = n;
+    a->still_ms = moved ? 0 : a->still_ms + dt_ms;
+    if (a->still_ms < most_ms) return;
+    a->stood = true;
+    log_error("attempt.still", "job=%lld epoch=%lld pid=%d s=%lld text=\"seqgang is ended\"",
+              (long long)a->job, (long long)a->epoch, pid, (long long)a->still_ms / 1000);
+    kill(pid, SIGKILL);
 }
 
 void attempt_save(struct attempt *a, const char *why)

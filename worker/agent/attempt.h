@@ -18,6 +18,9 @@
 #include "api/core/spool.h"
 #include "api/wire.h"
 
+/* Time for which a gang may stand still. It is longer than any wait of a gang. */
+#define ATTEMPT_STILL_MS 30000
+
 enum attempt_state { ATTEMPT_ALIVE, ATTEMPT_DYING, ATTEMPT_OVER };
 
 struct attempt_log {
@@ -43,6 +46,9 @@ struct attempt {
     /* Called with each packet of the gang, which is borrowed for the call. */
     void (*packet)(void *owner, struct attempt *a, const void *packet, size_t size);
     void *owner;
+    int64_t switches; /* process_switches of the gang, and the time for which it stood still */
+    int64_t still_ms;
+    bool stood;         /* the gang was killed because it stood still */
     struct outflow out; /* pieces of requests on their way to the gang; closed without a socket */
     char *received;     /* owned: the packet that is being handled; NULL without a socket */
     char save_why[RANK_WHY_SIZE];
@@ -85,6 +91,9 @@ void attempt_free(struct attempt *a); /* the gang continues to run */
  * also after the process of the gang was reaped. Returns true if it should be called again
  * soon. */
 bool attempt_check(struct attempt *a);
+/* Kills the gang if it has stood still for most_ms, because no process would end its ranks. A sound gang
+ * looks at its ranks every second. Call this function at intervals of dt_ms. */
+void attempt_watch(struct attempt *a, int64_t dt_ms, int64_t most_ms);
 /* Send a request to the gang, either now or as soon as the gang is connected. Repeated calls
  * are allowed. `why` is a text for people, shorter than RANK_WHY_SIZE. */
 void attempt_save(struct attempt *a, const char *why);

@@ -15,6 +15,7 @@
 #include "api/core/process.h"
 #include "api/core/thread.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/attempt.h"
 #include "worker/agent/gpus.h"
 #include "worker/agent/nvml.h"
 #include "worker/agent/options.h"
@@ -37,9 +38,11 @@ static void environment_read(struct agent_options *o)
 {
     const char *nvml = getenv("SEQD_NVML"), *emulated = getenv("SEQD_EMULATED");
     const char *pins = getenv("SEQD_PINS"), *look_ms = getenv("SEQD_LOOK_MS");
+    const char *still_ms = getenv("SEQD_STILL_MS");
     if (o->pins && pins) o->pins = pins;
     o->nvml = !nvml ? NVML_LIBRARY : strcmp(nvml, "none") ? nvml : NULL;
     o->look_ms = look_ms && atoi(look_ms) > 0 ? atoi(look_ms) : GPUS_LOOK_MS;
+    o->still_ms = still_ms && atoi(still_ms) > 0 ? atoi(still_ms) : ATTEMPT_STILL_MS;
     o->emulated = emulated && !strcmp(emulated, "1");
 }
 

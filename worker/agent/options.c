@@ -92,6 +92,7 @@ static const struct option_table table = {
         "GPUs are found through the driver's " NVML_LIBRARY ". In the environment:\n"
         "  SEQD_NVML=FILE      another library in its place, as tests have; none: offer no GPU\n"
         "  SEQD_LOOK_MS=N      look at them so often, as tests do\n"
+        "  SEQD_STILL_MS=N     end a seqgang that has not run for so long, as tests do\n"
         "  SEQD_PINS=NAME      agents with other names share no cores with this one, as in tests\n"
         "  SEQD_EMULATED=1     take jobs of the device \"emulated\", which is for tests and slow\n",
     .rows = rows,
