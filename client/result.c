@@ -125,7 +125,13 @@ char *result_serving(const struct jv *job, char *out, size_t size)
     const double tokens_s = jv_num(job, "serving.tokens_s", 0);
     const double first_s = jv_num(job, "serving.waits.first_token.p50_s", NAN);
     const double token_s = jv_num(job, "serving.waits.token.p50_s", NAN);
+    const char *until = jv_str(job, "drains_until", NULL);
     *out = 0;
+    if (until && strlen(until) >= strlen("2026-11-30T21:00:00")) {
+        add(out, size, "draining, %lld open, until %.8s UTC",
+            (long long)jv_int(job, "serving.open", 0), until + strlen("2026-11-30T"));
+        return out;
+    }
     if (strcmp(jv_str(job, "state", ""), "running") || !jv_is_object(jv_get(job, "serving")))
         return out;
     add(out, size, "%lld open, %lld answered", (long long)jv_int(job, "serving.open", 0),
@@ -144,6 +150,8 @@ char *result_why(const struct jv *job, char *out, size_t size)
         add(out, size, "away: node %s, since %s", node, jv_str(job, "away.since", "?"));
     else if (!strcmp(jv_str(job, "state", ""), "succeeded"))
         result_line(job, out, size);
+    else if (jv_str(job, "drains_until", NULL))
+        result_serving(job, out, size);
     else
         add(out, size, "%s", error ? error : jv_str(job, "reason.text", ""));
     if (!*out) result_serving(job, out, size);

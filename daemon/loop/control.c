@@ -259,6 +259,8 @@ static void tick_job(void *arg, struct job *j)
     struct verdict v = {.type = VERDICT_NONE};
     const int64_t now_ms = loop_now_ms(c->o.loop);
     if (!j->attempt || j->attempt->ended || skips_tick(c, j)) return;
+    if (attempt_note_drain(j, now_ms, c->commits.utc_ms(), c->o.save_grace_ms))
+        j->attempt->has_progress = true; /* its document is stored again */
     commit_flush(&c->commits, j);
     attempts_stop(&c->attempts, j);
     if (j->attempt->ended) return;

@@ -236,6 +236,17 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
            now_ms - a->save_ms >= grace_ms;
 }
 
+bool attempt_note_drain(const struct job *j, int64_t now_ms, int64_t utc_ms, int64_t grace_ms)
+{
+    struct job_attempt *a = j->attempt;
+    const int64_t drain_ms = j->spec->serve.drain_s * 1000;
+    if (j->spec->kind != JOB_SERVE || j->state != JOB_STOPPING || !j->saving || !a->save_ms ||
+        a->drain_ms)
+        return false;
+    a->drain_ms = utc_ms - (now_ms - a->save_ms) + (drain_ms < grace_ms ? drain_ms : grace_ms);
+    return true;
+}
+
 /* Keeps the first failure. But the loss of a peer and the end of a rank that was told to stop
  * explain little, so any other failure replaces them. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e)

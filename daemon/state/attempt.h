@@ -61,6 +61,8 @@ struct job_attempt {
     int64_t start_ms;
     int64_t stop_ms;    /* time at which STOP was last sent; 0 if never */
     int64_t save_ms;    /* time at which SAVE was first sent; 0 if never */
+    int64_t drain_ms;   /* time, in UTC, until which the open requests of a serve job may end; 0 if
+                         * it does not drain */
     int64_t ready_ms;   /* time, by the loop's clock, at which the attempt began to run; valid
                          * after the READY */
     bool ran;           /* the READY of the attempt is folded */
@@ -155,6 +157,8 @@ bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev);
 bool attempt_unsaved(const struct job *j, struct event *ev);
 /* Tells whether the attempt's time to save is over. */
 bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms);
+/* Finds drain_ms when a serve job was told to drain. Returns true if it is new. */
+bool attempt_note_drain(const struct job *j, int64_t now_ms, int64_t utc_ms, int64_t grace_ms);
 /* Keeps a failure of an attempt that must save. The failure is reported when all parts have
  * stopped. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e);

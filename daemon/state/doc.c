@@ -80,6 +80,13 @@ static void put_away(struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
+/* Writes until when a job that serves answers its open requests before it stops. */
+static void put_drain(struct jwrite *w, const struct job *j)
+{
+    if (j->state == JOB_STOPPING && j->saving && j->attempt && j->attempt->drain_ms)
+        put_time(w, "drains_until", j->attempt->drain_ms);
+}
+
 static void put_rate(struct jwrite *w, const char *key, bool known, double rate)
 {
     if (known)
@@ -183,6 +190,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     if (j->state == JOB_STOPPING) jwrite_str(&w, "target", job_state_name(j->target));
     put_reason(&w, j);
     put_away(&w, j);
+    put_drain(&w, j);
     if (*j->owner)
         jwrite_str(&w, "owner", j->owner);
     else

@@ -82,6 +82,10 @@ static void test_why(void)
         {"{\"state\":\"running\",\"serving\":{\"open\":0,\"requests\":0,\"tokens_s\":0}}",
          "0 open, 0 answered"},
         {"{\"state\":\"queued\",\"serving\":{\"open\":0}}", ""},
+        {"{\"state\":\"stopping\",\"drains_until\":\"2026-11-30T21:07:09.123Z\","
+         "\"reason\":{\"text\":\"x\"},\"serving\":{\"open\":3,\"requests\":120}}",
+         "draining, 3 open, until 21:07:09 UTC"},
+        {"{\"state\":\"stopping\",\"drains_until\":\"\",\"serving\":{\"open\":3}}", ""},
         {"{\"state\":\"succeeded\",\"kind\":\"embed\",\"result\":{\"documents\":1}}",
          "1 vectors of 0 numbers"}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
