@@ -298,7 +298,8 @@ static void ask(struct routes *R, struct http_req *r, const struct route_match *
         no_model(r, &e);
         return;
     }
-    if (serving_ready(control_servings(R->control), m.job, &e)) {
+    if (serving_ready(control_servings(R->control), m.job, &e) ||
+        serving_room(control_servings(R->control), a->who.user, &e)) {
         not_ready(r, &e);
         return;
     }

@@ -148,13 +148,6 @@ static void pump(void *arg)
 
 /* ---- of one request -------------------------------------------------------------------------- */
 
-static int n_open(const struct servings *s)
-{
-    int n = 0;
-    for (const struct served *r = s->first; r; r = r->next) n++;
-    return n;
-}
-
 int serving_count(const struct servings *s, int64_t job)
 {
     int n = 0;
@@ -175,7 +168,20 @@ int serving_ready(const struct servings *s, const struct job *j, struct err *e)
     const struct node *n = node_find((struct nodes *)&s->cluster->nodes, j->node);
     if (job_away(j) >= 0 || !n || !n->up)
         return err_set(e, ERR_PEER, "a node of job %lld is away: try again when it is back", id);
-    if (n_open(s) >= SERVINGS_OPEN)
+    return 0;
+}
+
+int serving_room(const struct servings *s, const char *user, struct err *e)
+{
+    int n = 0, n_user = 0;
+    for (const struct served *r = s->first; r; r = r->next, n++)
+        n_user += !strcmp(r->ask.user, user);
+    if (n_user >= SERVINGS_USER)
+        return err_set(e, ERR_TOO_LARGE,
+                       "%s has %d open requests to jobs, the limit of a user: ask again when one "
+                       "of them has ended",
+                       user, n_user);
+    if (n >= SERVINGS_OPEN)
         return err_set(e, ERR_TOO_LARGE, "jobs have %d open requests, the limit: try again",
                        SERVINGS_OPEN);
     return 0;

@@ -12,9 +12,8 @@
 #include "daemon/mailbox/outbox.h"
 #include "daemon/state/cluster.h"
 
-/* Largest number of requests that are open at one time. It is about half of the connections of
- * the HTTP server, so that other requests are still answered. */
-enum { SERVINGS_OPEN = 500 };
+/* largest number of requests that are open at one time, and of those of one user */
+enum { SERVINGS_OPEN = 500, SERVINGS_USER = SERVINGS_OPEN / 2 };
 
 struct served;
 struct servings;
@@ -40,13 +39,15 @@ struct servings *servings_create(struct loop *l, const struct cluster *k, const 
                                  size_t (*queued)(void *arg, const char *node));
 void servings_destroy(struct servings *s); /* calls no callback; s may be NULL */
 
-/* Tells whether the job can take a request now. If not, *e has the reason: ERR_PEER if it can
- * later, ERR_TOO_LARGE if too many requests are open. */
+/* Tells whether the job can take a request now. If not, *e has the reason, which is ERR_PEER. */
 int serving_ready(const struct servings *s, const struct job *j, struct err *e);
+/* Tells whether the user may have one more open request. If not, *e has the reason, which is
+ * ERR_TOO_LARGE. */
+int serving_room(const struct servings *s, const char *user, struct err *e);
 /* Returns how many requests to the job are open. */
 int serving_count(const struct servings *s, int64_t job);
-/* Sends a request to job j, which serving_ready has accepted. ask has endpoint, named and model.
- * The callbacks are called later, never inside this call. */
+/* Sends a request to job j, which serving_ready and serving_room have accepted. ask has endpoint,
+ * named, model and user. The callbacks are called later, never inside this call. */
 struct served *serving_open(struct servings *s, const struct job *j, const struct msg *ask,
                             const struct served_body *body, const struct served_calls *calls,
                             void *arg);

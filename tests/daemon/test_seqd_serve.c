@@ -4,6 +4,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "daemon/http/http.h"
+#include "daemon/loop/serving.h"
 #include "daemon/state/attempt.h"
 #include "tests/lib/rest.h"
 
@@ -239,6 +240,9 @@ static void test_cancel(void)
     UNTIL(told.n_saves == 1);
     CHECK(!told.n_stops);
     CHECK_STR(told.why, "the job was cancelled");
+    do CHECK(get("/v1/jobs/1") == 200);
+    while (!strstr(reply, "\"drains_until\":\"20"));
+    CHECK(strstr(reply, "\"state\":\"stopping\"") && strstr(reply, "\"open\":1"));
     CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 503 && strstr(reply, "stopping"));
     told.n_asks = 0;
     answer(200, "{\"ok\":1}", 8, false, false);
@@ -280,6 +284,46 @@ static void test_cancel_twice(void)
     CHECK(post("/v1/jobs/1:cancel", "") == 202);
     UNTIL(told.n_stops == 1);
     CHECK(answer_of(fd) == 503);
+    finish();
+}
+
+static void on_nothing(void *arg)
+{
+}
+
+static void on_some(void *arg, const struct msg *m, bool first)
+{
+}
+
+static void open_more(struct served **r, int n, const char *user)
+{
+    static const struct served_calls calls = {on_some, on_nothing};
+    const struct served_body body = {.bytes = "{}", .size = 2};
+    struct msg ask = {.named = -1};
+    snprintf(ask.user, sizeof ask.user, "%s", user);
+    for (int i = 0; i < n; i++)
+        r[i] = serving_open(control_servings(w.control), control_job(w.control, 1), &ask, &body,
+                            &calls, NULL);
+}
+
+/* Checks the limits on open requests, of one user and of all. */
+static void test_open(void)
+{
+    struct served *r[SERVINGS_OPEN];
+    begin_serving();
+    open_more(r, SERVINGS_USER - 1, "tester");
+    const int fd = ask_begin("{\"model\":\"mine\"}");
+    CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 429 && strstr(reply, "unavailable"));
+    CHECK(strstr(reply, "tester has 250 open requests") && strstr(reply, "Retry-After: 1"));
+    CHECK(get("/openai/v1/models/mine") == 200);
+    open_more(r + SERVINGS_USER - 1, SERVINGS_OPEN - SERVINGS_USER - 1, "another");
+    close(fd);
+    UNTIL(told.n_drops == 1);
+    close(ask_begin("{\"model\":\"mine\"}")); /* there is room again */
+    UNTIL(told.n_drops == 2);
+    open_more(r + SERVINGS_OPEN - 2, 2, "a third");
+    CHECK(post(COMPLETIONS, "{\"model\":\"mine\"}") == 429 && strstr(reply, "jobs have 500"));
+    for (int i = 0; i < SERVINGS_OPEN; i++) serving_close(r[i]);
     finish();
 }
 
@@ -724,6 +768,7 @@ int main(void)
     RUN(test_cancel);
     RUN(test_reasons);
     RUN(test_cancel_twice);
+    RUN(test_open);
     RUN(test_refused);
     RUN(test_large);
     RUN(test_early);
