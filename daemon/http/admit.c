@@ -212,6 +212,7 @@ void admit(struct routes *R, struct http_req *r, const struct route *t, const st
         refuse_unknown(r, &e);
         return;
     }
+    http_known(r, m.who.token);
     if (m.who.role < t->needs) {
         err_set(&e, ERR_FORBIDDEN, "%s %s is for the role %s; %s has the role %s", t->method,
                 t->path, auth_role_name(t->needs), m.who.user, auth_role_name(m.who.role));

@@ -129,12 +129,12 @@ void door_network(const struct http_peer *peer, unsigned char out[16])
     memcpy(out, peer->address, is_v4(peer) ? 16 : 8);
 }
 
-bool door_same_client(const struct http_peer *a, const struct http_peer *b)
+struct budget_key door_client(const struct http_peer *peer)
 {
-    unsigned char x[16], y[16];
-    if (a->kind != b->kind) return false;
-    if (a->kind == HTTP_PEER_UNIX) return a->uid == b->uid;
-    door_network(a, x);
-    door_network(b, y);
-    return is_v4(a) == is_v4(b) && !memcmp(x, y, sizeof x);
+    struct budget_key k = {{(unsigned char)(1 + peer->kind)}};
+    if (peer->kind == HTTP_PEER_UNIX)
+        memcpy(k.bytes + 4, &peer->uid, sizeof peer->uid);
+    else
+        door_network(peer, k.bytes + 4);
+    return k;
 }

@@ -2,6 +2,7 @@
 #ifndef SEQD_DAEMON_HTTP_DOOR_H
 #define SEQD_DAEMON_HTTP_DOOR_H
 
+#include "daemon/http/budget.h"
 #include "daemon/http/http.h"
 
 struct tls_server;
@@ -45,8 +46,7 @@ void door_forwarded(struct http_peer *peer, const char *value);
  * network of 64 bits. A whole network counts as one client, because one owner can use all its
  * addresses. */
 void door_network(const struct http_peer *peer, unsigned char out[16]);
-/* Tells whether two clients share one limit. They do if they are the same user of the Unix socket,
- * or if they come from the same network. */
-bool door_same_client(const struct http_peer *a, const struct http_peer *b);
+/* Returns the key by which connections are counted: the user of the Unix socket, or the network. */
+struct budget_key door_client(const struct http_peer *peer);
 
 #endif

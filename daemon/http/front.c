@@ -1,135 +1,29 @@
-/* front.c: runs the thread of the clients' sockets, with its limits and deadlines. */
+/* front.c: runs the thread of the clients' sockets, accepts them, and closes those that are late
+ * or replaced. */
 #include "daemon/http/front.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 #include "api/core/assert.h"
 #include "api/core/log.h"
-#include "daemon/http/intake.h"
-#include "api/core/openai_error.h"
-#include "daemon/http/sock.h"
+#include "daemon/http/conn.h"
 
-#define RESERVE   16    /* largest number of narrow connections, in addition to max_connections */
-#define NARROW_MS 1000  /* lifetime of a narrow connection */
-#define LINGER_MS 1000  /* time that a client has to read the last answer */
-#define PIECE     16384 /* bytes moved at once, in either direction */
+#define RESERVE   16 /* largest number of narrow connections, in addition to max_connections */
 #define EVENTS    64
-
-enum side { CLIENT, LIBRARY };
-
-enum phase {
-    HANDSHAKE, /* TLS handshake under way */
-    SERVING,
-    LINGER /* the library has closed its side; its last bytes are still sent, and bytes of the
-            * client are dropped */
-};
-
-struct front_conn {
-    struct front_conn *next, **at;
-    struct front *f;
-    struct sock sock[2]; /* [CLIENT] is the client's socket, [LIBRARY] is front's end of the socket
-                          * pair to the library */
-    uint32_t events[2];  /* events for which epoll watches; 0 if the socket is not in epoll */
-    bool served, killed; /* whether the library serves the client, and whether the client has
-                          * gone */
-    bool narrow, again;  /* narrow: the connection is narrow (front.h); again: it has had an answer
-                          * before */
-    bool spoke;          /* a handshake has begun */
-    const struct request_verdict *busy; /* why the connection is narrow; NULL if it is not */
-    enum phase phase;
-    const struct door *door;
-    struct http_peer peer;
-    int64_t deadline_ms; /* 0 if the client need not act now */
-    int64_t read_ms;     /* time at which the client last read bytes, or at which bytes began to
-                          * wait for the client */
-    struct client_intake intake;
-    void *slot;
-};
-
-struct front {
-    struct front_options o;
-    struct front_calls calls;
-    void *arg;
-    int epoll, event;
-    pthread_t thread;
-    bool started;
-    atomic_bool stopping, finishing, reload;
-    struct front_conn *first, *dead; /* open connections, newest first; dead connections that are
-                                      * to be freed */
-    int n_full, n_narrow;
-    int64_t accept_at_ms; /* if descriptors ran out, the time before which no client is accepted;
-                           * otherwise 0 */
-    char piece[PIECE];
-};
+#define BUSY_MS   5000 /* time for which a client may be idle while the pool is over half full */
+#define RETIRE_MS 1000 /* time for which the library keeps an idle connection */
+#define CROWD_MS  1000 /* time for which a request waits for a place in the library */
 
 static const struct request_verdict all_taken = {
     503, "peer", "all connections are taken: only health is answered now; try again"};
 static const struct request_verdict yours_taken = {
     429, "peer", "a quarter of all connections are yours: close some; only health is answered now"};
 
-static int64_t now_ms(void) /* loop_now_ms may be called only on the loop's thread */
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-/* ---- the life of a connection ---------------------------------------------------------------- */
-
-/* Returns the value by which events of epoll identify a side of a connection. It is the
- * connection's address, with the side in the lowest bit. */
-static void *tag(struct front_conn *c, enum side s)
-{
-    return (char *)c + s;
-}
-
-static void watch(struct front_conn *c, enum side s, uint32_t events)
-{
-    struct epoll_event ev = {.events = events, .data.ptr = tag(c, s)};
-    if (c->sock[s].fd < 0 || events == c->events[s]) return;
-    const int op = !c->events[s] ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
-    epoll_ctl(c->f->epoll, op, c->sock[s].fd, &ev);
-    c->events[s] = events;
-}
-
-static void close_side(struct front_conn *c, enum side s)
-{
-    watch(c, s, 0);
-    sock_close(&c->sock[s]);
-}
-
-/* Puts a killed connection on the list of dead ones when the library has released it. Until then
- * the connection counts as open, because its request still takes memory. free_dead frees it after
- * the round of events, when no event can refer to the connection any more. */
-static void bury(struct front_conn *c)
-{
-    if (c->served || !c->killed) return;
-    *c->at = c->next;
-    if (c->next) c->next->at = c->at;
-    if (!c->narrow) c->f->n_full--;
-    c->next = c->f->dead;
-    c->f->dead = c;
-}
-
-static void kill_conn(struct front_conn *c)
-{
-    if (c->killed) return;
-    c->killed = true;
-    close_side(c, CLIENT);
-    close_side(c, LIBRARY);
-    if (c->narrow) c->f->n_narrow--; /* the next narrow connection must find room immediately */
-    if (c->served) c->f->calls.gone(c->f->arg, c);
-    bury(c);
-}
+/* ---- accepting ------------------------------------------------------------------------------- */
 
 static void free_dead(struct front *f)
 {
@@ -141,212 +35,37 @@ static void free_dead(struct front *f)
     f->dead = NULL;
 }
 
-/* ---- bytes out ------------------------------------------------------------------------------- */
-
-static bool waits(const struct front_conn *c, enum side s)
+/* Returns the pool for a new connection. A door with places of its own uses them first. */
+static struct budget *pool_of(struct front *f, const struct door *d, const struct budget_key *key)
 {
-    return sock_waits(&c->sock[s]);
+    struct budget *own = &f->pool[1 + (d - f->o.doors->door)], *all = &f->pool[0];
+    if (!own->most) return all;
+    const enum budget_room room = budget_room(own, key);
+    if (room == BUDGET_FREE) return own;
+    return budget_room(all, key) != BUDGET_FREE && budget_victim(own, room, key) ? own : all;
 }
 
-/* Tells whether the library has a request of this connection. */
-static bool answers(const struct front_conn *c)
+static struct front_conn *conn_at(struct budget_conn *place)
 {
-    return c->phase == SERVING && c->intake.phase == INTAKE_DONE;
+    return (struct front_conn *)((char *)place - offsetof(struct front_conn, place));
 }
 
-/* Tells whether the request is given up when the client has ended its side of the connection. Its
- * answer may take minutes of the ranks' time, and until it begins nothing else shows that the
- * client has gone. */
-static bool needs_client(const struct front_conn *c)
+/* Gives the connection a place, if need be that of an idle connection. If all are busy, the
+ * connection becomes narrow. */
+static void find_place(struct front *f, struct front_conn *c)
 {
-    return answers(c) && openai_error_applies(c->intake.request.target.text);
-}
-
-static bool reads(const struct front_conn *c)
-{
-    return c->phase == LINGER || (c->intake.phase != INTAKE_DONE && !waits(c, LIBRARY));
-}
-
-static void ask_events(struct front_conn *c)
-{
-    uint32_t client = (reads(c) ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0);
-    if (c->phase == HANDSHAKE) client = tls_wants_write(c->sock[CLIENT].tls) ? EPOLLOUT : EPOLLIN;
-    watch(c, CLIENT, client | EPOLLERR | (needs_client(c) ? EPOLLRDHUP : 0u));
-    /* Do not watch the library's side while bytes wait for a slow client. If the library has
-     * closed its side, epoll would report that again and again. */
-    watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
-}
-
-/* Sends the bytes that wait. Returns -1 if the peer of the socket has gone. */
-static int flush(struct front_conn *c, enum side s)
-{
-    if (s == CLIENT) c->read_ms = now_ms();
-    return sock_flush(&c->sock[s]);
-}
-
-/* Sends bytes to a side, and keeps the bytes that the side does not accept yet. Their number is
- * limited, because no more bytes are read for a side while bytes wait for it. */
-static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
-{
-    const bool waited = waits(c, s);
-    const int rc = sock_put(&c->sock[s], bytes, n);
-    if (s == CLIENT && !waited && waits(c, s)) c->read_ms = now_ms();
-    return rc;
-}
-
-/* ---- before the first request ---------------------------------------------------------------- */
-
-/* Sets the deadline of the next phase. A narrow connection has a single deadline for its handshake
- * and its first head. */
-static void set_deadline(struct front_conn *c)
-{
-    const int64_t ms = c->f->o.header_ms;
-    if (c->narrow && c->deadline_ms) return;
-    c->deadline_ms = now_ms() + (c->narrow && ms > NARROW_MS ? NARROW_MS : ms);
-}
-
-/* Lets the library serve the client from here on. */
-static int serve(struct front_conn *c)
-{
-    int pair[2];
-    c->phase = SERVING;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) return -1;
-    c->sock[LIBRARY].fd = pair[0];
-    c->served = true;
-    if (!c->f->calls.open(c->f->arg, c, pair[1])) return 0;
-    c->served = false;
-    return -1;
-}
-
-static int begin_tls(struct front_conn *c)
-{
-    struct sock *s = &c->sock[CLIENT];
-    c->phase = HANDSHAKE;
-    s->tls = tls_accept(c->f->o.doors->tls, s->fd);
-    return s->tls ? 0 : -1;
-}
-
-/* Answers a client that speaks plain HTTP. The answer, also in plain HTTP, tells that this port
- * speaks TLS. */
-static int answer_plain(struct front_conn *c)
-{
-    static const char detail[] = "this port speaks TLS: write https:// in the URL";
-    char body[512], out[1024];
-    struct sock *s = &c->sock[CLIENT];
-    const int64_t n = guard_problem(400, "invalid", detail, 0, body, sizeof body);
-    snprintf(out, sizeof out,
-             "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\n"
-             "Content-Length: %lld\r\nConnection: close\r\n\r\n%s",
-             (long long)n, body);
-    tls_free(s->tls);
-    s->tls = NULL;
-    c->phase = LINGER;
-    c->deadline_ms = now_ms() + LINGER_MS;
-    return sock_put(s, out, strlen(out)) || sock_end(s) ? -1 : 0;
-}
-
-/* Continues the handshake. If the first byte is a letter, the client speaks plain HTTP. A
- * handshake of TLS begins with the byte 22. */
-static int shake(struct front_conn *c)
-{
-    unsigned char first;
-    if (!c->spoke && recv(c->sock[CLIENT].fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
-        if (first >= 'A' && first <= 'Z') return answer_plain(c);
-        c->spoke = true;
+    const struct budget_key client = door_client(&c->peer),
+                            *key = c->door->by_proxy ? NULL : &client;
+    struct budget *pool = pool_of(f, c->door, key);
+    const enum budget_room room = budget_room(pool, key);
+    struct budget_conn *victim = budget_victim(pool, room, key);
+    if (room != BUDGET_FREE && !victim) {
+        c->busy = room == BUDGET_FULL ? &all_taken : &yours_taken;
+        c->narrow = true;
+        return;
     }
-    const int rc = tls_shake(c->sock[CLIENT].tls);
-    if (rc <= 0) return rc;
-    set_deadline(c);
-    return serve(c);
-}
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-static struct intake_rules rules(const struct front_conn *c)
-{
-    return (struct intake_rules){.local_only = c->door->local_only, .busy = c->busy};
-}
-
-/* Sets the deadline after bytes were read. A complete request has no deadline. The deadline of a
- * body is body_ms after the end of its head. in_head tells whether the head was incomplete before
- * these bytes. */
-static void set_body_deadline(struct front_conn *c, bool in_head)
-{
-    if (c->intake.phase == INTAKE_DONE)
-        c->deadline_ms = 0;
-    else if (in_head && c->intake.phase != INTAKE_HEAD)
-        c->deadline_ms = now_ms() + c->f->o.body_ms;
-}
-
-/* Notes that the client sends no more requests, and tells the library. Answers are still sent,
- * because front reads all bytes that the library writes before it closes. */
-static int no_more(struct front_conn *c)
-{
-    c->intake.phase = INTAKE_DONE;
-    return sock_end(&c->sock[LIBRARY]);
-}
-
-static int from_client(struct front_conn *c)
-{
-    struct front *f = c->f;
-    struct client_intake *k = &c->intake;
-    const struct intake_rules r = rules(c);
-    const bool in_head = k->phase == INTAKE_HEAD;
-    char *to = f->piece;
-    size_t room = sizeof f->piece;
-    if (c->phase != LINGER && intake_room(k, to, room, &to, &room)) return -1;
-    const ssize_t n = sock_recv(&c->sock[CLIENT], to, room);
-    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    if (!n) return c->phase != LINGER && in_head && c->again ? no_more(c) : -1;
-    if (c->phase == LINGER) return 0;
-    if (in_head && !k->in_size && c->again) c->deadline_ms = now_ms() + f->o.header_ms;
-    const int rc = intake_took(k, to, (size_t)n, &r, &c->sock[LIBRARY]);
-    set_body_deadline(c, in_head);
-    return rc;
-}
-
-static int from_library(struct front_conn *c)
-{
-    struct front *f = c->f;
-    const ssize_t n = sock_recv(&c->sock[LIBRARY], f->piece, sizeof f->piece);
-    if (n > 0) return put(c, CLIENT, f->piece, (size_t)n);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    /* The library has closed its side. Do not close the client's socket yet. If the client has
-     * sent more bytes than were read, it would see a reset instead of its answer. */
-    close_side(c, LIBRARY);
-    c->phase = LINGER;
-    c->deadline_ms = now_ms() + LINGER_MS;
-    return sock_end(&c->sock[CLIENT]);
-}
-
-/* Reads the bytes that TLS has decrypted already, for which there is no event. */
-static int read_held(struct front_conn *c)
-{
-    while (reads(c) && sock_holds(&c->sock[CLIENT]))
-        if (from_client(c)) return -1;
-    return 0;
-}
-
-static int on_events(struct front_conn *c, enum side s, uint32_t events)
-{
-    if (s == CLIENT && events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) return -1;
-    if (c->phase == HANDSHAKE) return shake(c) ? -1 : read_held(c);
-    if (events & EPOLLOUT && flush(c, s)) return -1;
-    if (s == LIBRARY && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !waits(c, CLIENT) &&
-        from_library(c))
-        return -1;
-    if (s == CLIENT && events & EPOLLIN && from_client(c)) return -1;
-    return read_held(c);
-}
-
-/* ---- accepting ------------------------------------------------------------------------------- */
-
-static int of_client(const struct front *f, const struct http_peer *peer)
-{
-    int n = 0;
-    for (const struct front_conn *c = f->first; c; c = c->next)
-        n += !c->narrow && door_same_client(&c->peer, peer);
-    return n;
+    if (victim) conn_kill(conn_at(victim));
+    budget_add(pool, &c->place, key);
 }
 
 static void kill_oldest_narrow(struct front *f)
@@ -354,7 +73,7 @@ static void kill_oldest_narrow(struct front *f)
     struct front_conn *oldest = NULL;
     for (struct front_conn *c = f->first; c; c = c->next)
         if (c->narrow && !c->killed) oldest = c;
-    if (oldest) kill_conn(oldest);
+    if (oldest) conn_kill(oldest);
 }
 
 static void link_conn(struct front *f, struct front_conn *c)
@@ -363,7 +82,7 @@ static void link_conn(struct front *f, struct front_conn *c)
     c->at = &f->first;
     if (c->next) c->next->at = &c->next;
     f->first = c;
-    ++*(c->narrow ? &f->n_narrow : &f->n_full);
+    f->n_narrow += c->narrow;
 }
 
 static void add(struct front *f, const struct door *d, int fd, const struct http_peer *peer)
@@ -378,18 +97,12 @@ static void add(struct front *f, const struct door *d, int fd, const struct http
     c->peer = *peer;
     c->sock[CLIENT].fd = fd;
     c->sock[LIBRARY].fd = -1;
-    if (f->n_full >= f->o.max_connections)
-        c->busy = &all_taken;
-    else if (!d->by_proxy && of_client(f, peer) >= (f->o.max_connections + 3) / 4)
-        c->busy = &yours_taken;
-    c->narrow = c->busy != NULL;
+    c->phase = d->tls ? HANDSHAKE : SERVING;
+    find_place(f, c);
     if (c->narrow && f->n_narrow >= RESERVE) kill_oldest_narrow(f);
-    set_deadline(c);
+    conn_set_deadline(c);
     link_conn(f, c);
-    if (d->tls ? begin_tls(c) : serve(c))
-        kill_conn(c);
-    else
-        ask_events(c);
+    conn_ask_events(c);
 }
 
 static void watch_fd(struct front *f, int op, int fd)
@@ -424,7 +137,7 @@ static void accept_all(struct front *f)
     for (int i = 0; i < f->o.doors->n; i++) {
         if (!accept_some(f, &f->o.doors->door[i])) continue;
         log_warn("http.accept", "error=\"%s\"", strerror(errno));
-        f->accept_at_ms = now_ms() + 100;
+        f->accept_at_ms = conn_now_ms() + 100;
         watch_doors(f, EPOLL_CTL_DEL);
         return;
     }
@@ -432,19 +145,45 @@ static void accept_all(struct front *f)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Tells whether the client is past its deadline, or does not read its answers. */
+/* Returns the time for which the client may be idle now. */
+static int64_t idle_ms(const struct front_conn *c)
+{
+    const struct budget *b = c->place.pool;
+    const int64_t ms = c->f->o.idle_ms;
+    return b && b->n > b->most / 2 && ms > BUSY_MS ? BUSY_MS : ms;
+}
+
+/* Tells whether the client is past its deadline, is idle for too long, or does not read its
+ * answers. */
 static bool is_late(const struct front_conn *c, int64_t now)
 {
     return (c->deadline_ms && now >= c->deadline_ms) ||
-           (waits(c, CLIENT) && now - c->read_ms >= c->f->o.idle_ms);
+           (c->again && conn_is_idle(c) && now - c->done_ms >= idle_ms(c)) ||
+           (conn_waits(c, CLIENT) && now - c->read_ms >= c->f->o.idle_ms);
 }
 
 static void sweep(struct front *f)
 {
-    const int64_t now = now_ms();
+    const int64_t now = conn_now_ms();
     for (struct front_conn *c = f->first, *next; c; c = next) {
         next = c->next;
-        if (is_late(c, now)) kill_conn(c);
+        if (is_late(c, now))
+            conn_kill(c);
+        else if (now - c->done_ms >= RETIRE_MS)
+            conn_retire(c);
+    }
+}
+
+/* Gives the places of idle connections to requests that wait for a place. */
+static void serve_crowd(struct front *f)
+{
+    const int64_t now = conn_now_ms();
+    for (struct front_conn *c = f->first, *next; c && f->n_crowded; c = next) {
+        next = c->next;
+        if (c->crowded && (f->n_served < f->o.max_served || now - c->crowded_ms >= CROWD_MS))
+            conn_retry(c, f->n_served >= f->o.max_served);
+        else
+            conn_retire(c);
     }
 }
 
@@ -456,7 +195,7 @@ static void look_at_certificate(struct front *f, bool anyway)
 static bool unanswered(const struct front *f)
 {
     for (const struct front_conn *c = f->first; c; c = c->next)
-        if (!c->killed && (answers(c) || waits(c, CLIENT))) return true;
+        if (!c->killed && (conn_answers(c) || conn_waits(c, CLIENT))) return true;
     return false;
 }
 
@@ -469,13 +208,13 @@ static void round_of_events(struct front *f, int64_t wait_ms)
         const uintptr_t t = (uintptr_t)ev[i].data.ptr;
         struct front_conn *c = (struct front_conn *)(t & ~(uintptr_t)1);
         if (!c || c->killed) continue;
-        if (on_events(c, (enum side)(t & 1), ev[i].events))
-            kill_conn(c);
+        if (conn_on_events(c, (enum side)(t & 1), ev[i].events))
+            conn_kill(c);
         else
-            ask_events(c);
+            conn_ask_events(c);
     }
     if (read(f->event, &n_wakes, sizeof n_wakes) < 0) n_wakes = 0;
-    if (f->stopping || now_ms() < f->accept_at_ms) return;
+    if (f->stopping || conn_now_ms() < f->accept_at_ms) return;
     if (f->accept_at_ms) watch_doors(f, EPOLL_CTL_ADD);
     f->accept_at_ms = 0;
     accept_all(f);
@@ -488,21 +227,36 @@ static void *run(void *arg)
     int64_t swept = 0, end = 0;
     for (;;) {
         int64_t wait = f->calls.run(f->arg);
+        if (f->n_crowded) serve_crowd(f);
         free_dead(f);
         if (wait < 0 || wait > tick) wait = tick;
+        if (f->n_crowded && wait > 10) wait = 10;
         if (f->accept_at_ms && wait > 100) wait = 100;
         if (f->finishing) {
-            if (!end) end = now_ms() + 1000;
-            if (!unanswered(f) || now_ms() >= end) return NULL;
+            if (!end) end = conn_now_ms() + 1000;
+            if (!unanswered(f) || conn_now_ms() >= end) return NULL;
             if (wait > 10) wait = 10;
         }
         round_of_events(f, wait);
         if (atomic_exchange(&f->reload, false)) look_at_certificate(f, true);
-        if (now_ms() - swept < tick) continue;
-        swept = now_ms();
+        if (conn_now_ms() - swept < tick) continue;
+        swept = conn_now_ms();
         sweep(f);
         look_at_certificate(f, false);
     }
+}
+
+/* Divides the connections among the doors. A client may have a quarter of a pool, and a user of
+ * this machine three quarters of the places of the Unix socket. */
+static void open_pools(struct front *f)
+{
+    for (int i = 0; i < f->o.doors->n; i++) {
+        const struct door *d = &f->o.doors->door[i];
+        const bool is_unix = d->kind == HTTP_PEER_UNIX;
+        const int most = is_unix ? HTTP_UNIX_CONNECTIONS : d->scrape ? HTTP_METRICS_CONNECTIONS : 0;
+        budget_init(&f->pool[1 + i], most, is_unix ? most - most / 4 : (most + 3) / 4);
+    }
+    budget_init(&f->pool[0], f->o.max_connections, (f->o.max_connections + 3) / 4);
 }
 
 struct front *front_create(const struct front_options *o, int library_fd,
@@ -513,6 +267,7 @@ struct front *front_create(const struct front_options *o, int library_fd,
     f->o = *o;
     f->calls = *calls;
     f->arg = arg;
+    open_pools(f);
     f->epoll = epoll_create1(EPOLL_CLOEXEC);
     f->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (f->epoll < 0 || f->event < 0) {
@@ -565,11 +320,12 @@ void front_destroy(struct front *f)
     for (struct front_conn *c; (c = f->first);) {
         c->served = false;
         if (c->killed)
-            bury(c);
+            conn_bury(c);
         else
-            kill_conn(c);
+            conn_kill(c);
     }
     free_dead(f);
+    for (int i = 0; i < 1 + DOORS; i++) budget_fini(&f->pool[i]);
     if (f->epoll >= 0) close(f->epoll);
     if (f->event >= 0) close(f->event);
     free(f);
@@ -579,8 +335,8 @@ void front_destroy(struct front *f)
 
 struct front_request front_request(struct front_conn *c)
 {
-    return (struct front_request){&c->intake.request.target, c->intake.verdict,
-                                  c->intake.verdict || c->narrow, c->intake.request.odd_type};
+    return (struct front_request){&c->intake.request.target, c->intake.verdict, conn_is_last(c),
+                                  c->intake.request.odd_type};
 }
 
 const struct http_peer *front_peer(const struct front_conn *c)
@@ -588,28 +344,34 @@ const struct http_peer *front_peer(const struct front_conn *c)
     return &c->peer;
 }
 
-void front_done(struct front_conn *c)
+void front_known(struct front_conn *c, int64_t token)
 {
-    if (c->killed || !answers(c)) return;
-    if (front_request(c).last) { /* the library closes */
-        c->deadline_ms = now_ms() + LINGER_MS;
+    struct budget_key key = {{255}};
+    const struct budget *b = c->place.pool;
+    if (!b || !c->door->by_proxy || !token) {
+        budget_know(&c->place, NULL);
         return;
     }
-    const struct intake_rules r = rules(c);
-    c->again = true;
-    c->deadline_ms = now_ms() + (c->intake.in_size ? c->f->o.header_ms : c->f->o.idle_ms);
-    const int rc = intake_next(&c->intake, &r, &c->sock[LIBRARY]);
-    set_body_deadline(c, true);
-    if (rc || read_held(c))
-        kill_conn(c);
-    else
-        ask_events(c);
+    memcpy(key.bytes + 4, &token, sizeof token);
+    const enum budget_room room = budget_room(b, &key);
+    struct budget_conn *victim = NULL;
+    if (!budget_is_of(&c->place, &key) && room == BUDGET_CLIENT_FULL)
+        c->over = !(victim = budget_victim(b, room, &key));
+    if (victim) conn_kill(conn_at(victim));
+    budget_know(&c->place, &key);
+}
+
+void front_done(struct front_conn *c)
+{
+    conn_done(c);
 }
 
 void front_closed(struct front_conn *c)
 {
     c->served = false;
-    bury(c);
+    c->f->n_served -= c->counted;
+    c->counted = false;
+    conn_bury(c);
 }
 
 void **front_slot(struct front_conn *c)

@@ -11,16 +11,24 @@
  * problem. Then the connection is closed. The next request of a connection is handed over when the
  * previous request has been answered.
  *
- * At most max_connections are open at the same time, and one client may have a quarter of them
- * (door.h). A connection whose client has gone counts until its request is answered. A connection
- * beyond these limits is called narrow; only requests for health are answered on it. At most
- * RESERVE narrow connections are held. A further narrow connection replaces the oldest.
+ * A request is handed to the library on a socket pair that is made for it, and closed when the
+ * connection has been idle for a second. At most max_served pairs are open for the clients of
+ * TCP. A request that finds none is answered with 503.
+ *
+ * At most max_connections are open at the same time. Beside them, HTTP_UNIX_CONNECTIONS are kept
+ * for clients of the Unix socket, and HTTP_METRICS_CONNECTIONS for clients of metrics_listen. One
+ * client may have a quarter of max_connections (door.h); through a proxy, the connections of one token
+ * are counted. If there is no room, the connection that has been idle longest is closed
+ * (budget.h). If none is idle, the new connection is called narrow; only requests for health are
+ * answered on it. At most RESERVE narrow connections are held. A further narrow connection
+ * replaces the oldest. A connection whose client has gone counts until its request is answered.
  *
  * Deadlines are absolute, so that they also disconnect a client that sends one byte a second. The
  * time for a handshake begins at accept. The time for the first head of a connection begins at
  * accept or at the end of the handshake. The time for a later head begins at its first byte. The
  * time for a body begins at the end of its head. A client is disconnected if it reads nothing of
- * an answer, or sends no request, for idle_ms.
+ * an answer, or sends no request, for idle_ms. While more than half of the connections are taken,
+ * a client may be idle for 5 s.
  *
  * The thread runs the library, too (front_calls.run). So the library's callbacks and front's
  * functions need no lock. front_wake, front_reload and front_stop may be called on any thread, and
@@ -47,7 +55,7 @@ struct front_conn;
 
 struct front_options {
     const struct doors *doors; /* borrowed */
-    int max_connections;
+    int max_connections, max_served;
     int64_t header_ms, body_ms, idle_ms;
 };
 
@@ -79,6 +87,8 @@ void front_destroy(struct front *f);
 /* The following functions run on front's thread. */
 struct front_request front_request(struct front_conn *c);
 const struct http_peer *front_peer(const struct front_conn *c);
+/* Notes that the client has shown a valid token. */
+void front_known(struct front_conn *c, int64_t token);
 void front_done(struct front_conn *c); /* called when the request was answered or given up */
 /* called when the library has closed the connection; it does not use c any more */
 void front_closed(struct front_conn *c);

@@ -32,6 +32,8 @@ VERDICT(bad_length, 400, "invalid", "Content-Length must be a decimal number");
 VERDICT(smuggling, 400, "invalid",
         "one Content-Length, or Transfer-Encoding: chunked with HTTP/1.1, not both");
 VERDICT(hosts, 400, "invalid", "exactly one Host header is needed");
+VERDICT(bad_host, 400, "invalid",
+        "Host must be a name or an address, and after a colon a port from 1 to 65535");
 VERDICT(target_long, 414, "too_large", "the request target is longer than 2047 bytes");
 VERDICT(target_bad, 400, "invalid",
         "the request target is malformed: no /, bad escape, control byte, \"..\" or more than 16 "
@@ -152,6 +154,34 @@ static bool loopback_host(struct guard_span host)
     return false;
 }
 
+/* Tells whether the text is empty, or a colon with a port. The port may be missing. */
+static bool is_port(const char *p, size_t n)
+{
+    int port = 0;
+    if (n <= 1) return !n || *p == ':';
+    if (*p != ':' || n > 6) return false;
+    for (size_t i = 1; i < n; i++) {
+        if (p[i] < '0' || p[i] > '9') return false;
+        port = port * 10 + (p[i] - '0');
+    }
+    return port >= 1 && port <= 65535;
+}
+
+/* Tells whether Host has the form of RFC 3986: a name, an IPv4 address, or an IPv6 address in
+ * brackets, and a port. */
+static bool good_host(struct guard_span host)
+{
+    static const char of_name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "-._~%!$&'()*+,;=";
+    static const char of_v6[] = "0123456789abcdefABCDEF:.";
+    const bool v6 = host.n && *host.p == '[';
+    const char *set = v6 ? of_v6 : of_name;
+    size_t n = v6;
+    while (n < host.n && host.p[n] && strchr(set, host.p[n])) n++;
+    if (v6 && (n == host.n || host.p[n++] != ']')) return false;
+    return is_port(host.p + n, host.n - n);
+}
+
 /* Returns the host and port of an origin, such as "localhost:7433" for "http://localhost:7433".
  * The port is left out if it is the default port of the scheme. */
 static struct guard_span authority(struct guard_span origin)
@@ -238,6 +268,7 @@ static const struct request_verdict *check_meaning(const struct guard_seen *g,
         return &smuggling;
     if (g->bad_length) return &bad_length;
     if (g->n_host != 1) return &hosts;
+    if (!good_host(g->host)) return &bad_host;
     if (local_only && !loopback_host(g->host)) return &host_refused;
     return refused_origin(g, f->method, local_only) ? &origin_refused : NULL;
 }

@@ -9,18 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include "api/core/assert.h"
 #include "api/core/log.h"
+#include "daemon/http/budget.h"
 #include "daemon/http/door.h"
 #include "daemon/http/front.h"
 #include "daemon/http/guard.h"
 #include "api/core/openai_error.h"
 #include "daemon/http/streams.h"
 
-#define MAX_CONNECTIONS 1040  /* a quarter, which one address may have, is over 256 */
-#define POOL_SIZE       16384 /* bytes of a connection: a head with its parameters */
-#define MAX_HEADERS     12    /* headers of one answer */
+#define POOL_SIZE   16384 /* bytes of a connection: a head with its parameters */
+#define MAX_HEADERS 12    /* headers of one answer */
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
                                            "if-none-match",   "range",         "if-range",
@@ -41,6 +42,8 @@ struct http_req {
     struct http_peer peer;
     bool last;     /* its answer closes the connection */
     bool odd_type; /* the Content-Type of its body is not allowed (guard.h) */
+    bool known;    /* set by http_known, with the token */
+    int64_t token;
     int64_t id;
     char method[8];
     /* the first value of each kept header, or NULL */
@@ -106,6 +109,8 @@ static void add_headers(struct MHD_Response *resp, struct http_req *r, const cha
     snprintf(id, sizeof id, "%lld", (long long)r->id);
     MHD_add_response_header(resp, "Content-Type", type);
     MHD_add_response_header(resp, "X-Content-Type-Options", "nosniff");
+    if (r->peer.tls) /* a browser then uses no plain HTTP for a year */
+        MHD_add_response_header(resp, "Strict-Transport-Security", "max-age=31536000");
     if (!kept) MHD_add_response_header(resp, "Cache-Control", "no-store");
     MHD_add_response_header(resp, "X-Request-Id", id);
     if (r->last) MHD_add_response_header(resp, "Connection", "close");
@@ -168,12 +173,17 @@ struct http_out *http_stream_open(struct http_req *r, int status, const char *ty
                                   const struct http_stream_calls *calls, void *arg)
 {
     struct http_server *h = r->h;
-    if (!streams_reserve(&h->streams)) {
-        answer(r, 503,
-               problem(r, 503, "peer", "all streams are taken: try again, or ask for pages"));
+    const int status_full = streams_reserve(&h->streams, r->token);
+    if (status_full) {
+        answer(r, status_full,
+               problem(r, status_full, "peer",
+                       status_full == 429
+                           ? "half of all streams are this token's: close some, or ask for pages"
+                           : "all streams are taken: try again, or ask for pages"));
         return NULL;
     }
-    struct http_out *s = streams_open(&h->streams, r->mhd, front_slot(r->conn), calls, arg);
+    struct http_out *s = streams_open(&h->streams, r->mhd, front_slot(r->conn), r->token, calls,
+                                      arg);
     struct MHD_Response *resp = streams_response(s, size);
     add_headers(resp, r, type);
     MHD_add_response_header(resp, "X-Accel-Buffering", "no");
@@ -333,6 +343,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
         return v ? refuse(r, v->status, v->code, v->text) : post_to_loop(r);
     }
     if (!r->response) return MHD_NO;
+    if (r->known) front_known(r->conn, r->token);
     enum MHD_Result ok = MHD_queue_response(mhd, (unsigned)r->status, r->response);
     MHD_destroy_response(r->response);
     r->response = NULL;
@@ -495,6 +506,12 @@ const struct http_peer *http_peer(const struct http_req *r)
     return &r->peer;
 }
 
+void http_known(struct http_req *r, int64_t token)
+{
+    r->known = true;
+    r->token = token;
+}
+
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
 static size_t keep_raw(void *arg, struct MHD_Connection *mhd, char *s)
@@ -527,11 +544,27 @@ static int start_front(struct http_server *h, struct err *e)
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     struct front_options o = {.doors = &h->doors,
                               .max_connections = h->o.max_connections,
+                              .max_served = h->o.max_served,
                               .header_ms = h->o.header_ms,
                               .body_ms = h->o.body_ms,
                               .idle_ms = h->o.idle_ms};
     h->front = h->streams.front = front_create(&o, info->epoll_fd, &calls, h, e);
     return h->front ? 0 : -1;
+}
+
+/* Finds the numbers of connections that the limit of open files allows. */
+static void set_limits(struct http_options *o)
+{
+    struct rlimit r = {.rlim_cur = 1024};
+    getrlimit(RLIMIT_NOFILE, &r);
+    const int64_t files = r.rlim_cur < INT32_MAX ? (int64_t)r.rlim_cur : INT32_MAX;
+    if (!o->max_connections) {
+        budget_divide(files, &o->max_connections, &o->max_served);
+        log_info("http.connections", "most=%d unix_socket=%d requests=%d open_files=%lld",
+                 o->max_connections + HTTP_UNIX_CONNECTIONS + HTTP_METRICS_CONNECTIONS,
+                 HTTP_UNIX_CONNECTIONS, o->max_served, (long long)files);
+    }
+    if (!o->max_served) o->max_served = o->max_connections;
 }
 
 struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
@@ -544,12 +577,12 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
     if (!h->o.header_ms) h->o.header_ms = 5000;
     if (!h->o.body_ms) h->o.body_ms = 30000;
     if (!h->o.idle_ms) h->o.idle_ms = 60000;
-    if (!h->o.max_connections) h->o.max_connections = MAX_CONNECTIONS;
+    set_limits(&h->o);
     if (!h->o.max_bodies) h->o.max_bodies = HTTP_OPENAI_BODIES;
     h->handler = handler;
     h->arg = arg;
     pthread_mutex_init(&h->mutex, NULL);
-    streams_init(&h->streams, l, h->o.max_connections / 2);
+    streams_init(&h->streams, l, h->o.max_served / 2);
     if (doors_open(&h->doors, o, e)) goto fail;
     h->mhd = start(h);
     if (!h->mhd) {

@@ -31,6 +31,11 @@
  * refused with 503. */
 #define HTTP_OPENAI_BODY   RANK_BODY_SIZE
 #define HTTP_OPENAI_BODIES RANK_BODIES_SIZE
+/* Largest number of connections, and the numbers that are kept for clients of the Unix socket and
+ * of metrics_listen. */
+#define HTTP_CONNECTIONS         10000
+#define HTTP_UNIX_CONNECTIONS    64
+#define HTTP_METRICS_CONNECTIONS 16
 /* largest number of bytes queued in a stream, which is all the memory that a slow reader takes */
 #define HTTP_STREAM_SIZE (2 * 65536)
 
@@ -61,10 +66,13 @@ struct http_options {
     int64_t header_ms, body_ms;
     /* time for which a client may send no request, or not read its answer; 0 stands for 60 s */
     int64_t idle_ms;
-    /* Largest number of connections; 0 stands for 1000. One client's address may have a quarter of
-     * this number, and half of the connections may be streams. On a connection beyond the limits
-     * only requests for health are answered. */
+    /* Largest number of connections, without those that are kept for the Unix socket and for
+     * metrics_listen. 0 stands for all that the limit of open files allows, at most
+     * HTTP_CONNECTIONS with those. front.h tells who may have how many. */
     int max_connections;
+    /* largest number of requests of TCP that are under way, half of which may be streams; 0 stands
+     * for max_connections, or for fewer if descriptors are few */
+    int max_served;
     /* largest number of bytes of all bodies beneath /openai/ at one time; 0 stands for
      * HTTP_OPENAI_BODIES */
     size_t max_bodies;
@@ -125,6 +133,11 @@ struct http_peer {
 const struct http_peer *http_peer(const struct http_req *r); /* returns the peer, which is valid
                                                               * until the reply */
 
+/* Notes that the client has shown a valid token, or is a known user of the Unix socket; then token
+ * is 0. Call it before the reply. If connections run short, those of other clients are closed
+ * first. */
+void http_known(struct http_req *r, int64_t token);
+
 /* Sets a header of the answer. Call it before the reply. The value is copied; a control byte in it
  * fails an assertion. If no Cache-Control is set, the answer gets no-store. */
 void http_set_header(struct http_req *r, const char *name, const char *value);
@@ -144,7 +157,8 @@ struct http_stream_calls {
 };
 /* Answers with a body that is written piece by piece. `size` is the number of bytes of the body
  * (Content-Length), or -1 if it is unknown. r must not be used afterwards. closed is called once.
- * If all streams are in use, answers 503 and returns NULL. */
+ * If all streams are in use, answers 503 and returns NULL. If half of all streams are the
+ * token's, answers 429 and returns NULL. */
 struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                   const struct http_stream_calls *calls, void *arg);
 size_t http_stream_room(struct http_out *s);

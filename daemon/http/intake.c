@@ -43,6 +43,9 @@ static int read_head(struct client_intake *k, const struct intake_rules *r, stru
     k->request.is_head = false;
     if (n > 0) why = guard_head(k->in, (size_t)n, r->local_only, &k->request);
     if (!why && !is_health(&k->request.target)) why = r->busy;
+    const int later = r->attach ? r->attach(r->arg) : 0;
+    if (later > 0) k->looked = 0;
+    if (later) return later > 0 ? 0 : -1;
     if (why) return refuse(k, why, library) ? -1 : 1;
     if (sock_put(library, k->in, (size_t)n)) return -1;
     consume(k, (size_t)n);

@@ -31,6 +31,11 @@ struct intake_rules {
     bool local_only;                    /* local_only of guard_head */
     const struct request_verdict *busy; /* NULL, or the refusal of every request that is not for
                                          * health */
+    /* Called before the first bytes of a request are passed to the library. Returns -1 if the
+     * library cannot take it, and 1 if it can later; then the caller must call intake_next later.
+     * May be NULL. */
+    int (*attach)(void *arg);
+    void *arg;
 };
 
 /* Sets *to and *n to the buffer for the next bytes. It is a part of in[], or `piece`, which the

@@ -15,6 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define BACKLOG 4096 /* clients that connect while others take all connections wait here */
+
 /* Reads "host:port" or "[v6]:port" with a numeric host. */
 static int parse_listen(const char *text, struct sockaddr_storage *sa, socklen_t *size,
                         struct err *e)
@@ -77,7 +79,7 @@ int listen_open(const char *address, const char *scheme, char *url, size_t url_s
     int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return err_errno(e, "socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (!bind(fd, (struct sockaddr *)&sa, size) && !listen(fd, 511) &&
+    if (!bind(fd, (struct sockaddr *)&sa, size) && !listen(fd, BACKLOG) &&
         !getsockname(fd, (struct sockaddr *)&sa, &size)) {
         write_url(&sa, scheme, url, url_size);
         return fd;
@@ -138,7 +140,7 @@ static int bind_unix(int fd, const struct sockaddr_un *un, struct err *e)
     if (remove_stale(fd, un, e)) return -1;
     if (bind(fd, (const struct sockaddr *)un, sizeof *un))
         return err_errno(e, "--socket %s", un->sun_path);
-    if (!chmod(un->sun_path, 0666) && !listen(fd, 511)) return 0;
+    if (!chmod(un->sun_path, 0666) && !listen(fd, BACKLOG)) return 0;
     err_errno(e, "--socket %s", un->sun_path);
     unlink(un->sun_path);
     return -1;

@@ -11,6 +11,7 @@ struct http_out {
     struct http_out *next, **at; /* links in t->first */
     struct streams *t;
     struct MHD_Connection *mhd;
+    int64_t token; /* token of the client; 0 if it has none */
     struct http_stream_calls calls;
     void *arg;
     void **slot; /* the connection's front_slot, which points to this stream; or NULL */
@@ -35,21 +36,29 @@ void streams_fini(struct streams *t)
     pthread_mutex_destroy(&t->mutex);
 }
 
-bool streams_reserve(struct streams *t)
+static int of_token(const struct streams *t, int64_t token)
+{
+    int n = 0;
+    for (const struct http_out *s = token ? t->first : NULL; s; s = s->next) n += s->token == token;
+    return n;
+}
+
+int streams_reserve(struct streams *t, int64_t token)
 {
     pthread_mutex_lock(&t->mutex);
-    const bool is_free = t->n < t->max;
-    t->n += is_free;
+    const int status = t->n >= t->max ? 503 : of_token(t, token) >= (t->max + 1) / 2 ? 429 : 0;
+    t->n += !status;
     pthread_mutex_unlock(&t->mutex);
-    return is_free;
+    return status;
 }
 
 struct http_out *streams_open(struct streams *t, struct MHD_Connection *mhd, void **slot,
-                              const struct http_stream_calls *calls, void *arg)
+                              int64_t token, const struct http_stream_calls *calls, void *arg)
 {
     struct http_out *s = calloc(1, sizeof *s);
     if (!s) abort();
-    *s = (struct http_out){.t = t, .mhd = mhd, .calls = *calls, .arg = arg, .slot = slot};
+    *s = (struct http_out){
+        .t = t, .mhd = mhd, .token = token, .calls = *calls, .arg = arg, .slot = slot};
     pthread_mutex_lock(&t->mutex);
     s->next = t->first;
     s->at = &t->first;

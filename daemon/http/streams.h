@@ -33,12 +33,14 @@ void streams_init(struct streams *t, struct loop *loop, int max);
  * more. */
 void streams_fini(struct streams *t);
 
-/* Reserves a place for a stream, which the next streams_open uses. Returns false if all places are
- * taken. */
-bool streams_reserve(struct streams *t);
+/* Reserves a place for a stream, which the next streams_open uses. One token may have half of the
+ * places; the token 0, which stands for the Unix socket and for requests without a token, may have
+ * all. Returns 0, or the status of the refusal: 429 if the token has its half, and 503 if all
+ * places are taken. */
+int streams_reserve(struct streams *t, int64_t token);
 /* Makes a stream in a reserved place. `slot` is the front_slot of the connection. */
 struct http_out *streams_open(struct streams *t, struct MHD_Connection *mhd, void **slot,
-                              const struct http_stream_calls *calls, void *arg);
+                              int64_t token, const struct http_stream_calls *calls, void *arg);
 /* Makes the response that reads the stream. `size` is that of http_stream_open. The caller owns
  * the response. When the library destroys the response, the stream is closed. */
 struct MHD_Response *streams_response(struct http_out *s, int64_t size);

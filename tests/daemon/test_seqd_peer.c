@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/log.h"
+#include "daemon/http/budget.h"
 #include "daemon/http/door.h"
 #include "daemon/http/http.h"
 #include "daemon/http/listen.h"
@@ -25,17 +26,26 @@ static struct {
     int port;
     bool v6;
     struct http_peer peer; /* peer of the last request */
+    int n_held;            /* requests of /hold, which wait for let_go() */
+    struct http_req *held[128];
 } s;
 
 static char reply[65536];
 
+/* Answers a request. A token is a number in these tests. */
 static void on_request(void *arg, struct http_req *r)
 {
+    const char *token = http_header(r, "authorization");
     s.peer = *http_peer(r);
-    http_reply(r, 200, "text/plain", "ok\n", 3);
+    if (token) http_known(r, atoi(token));
+    if (!strcmp(http_path(r), "/hold"))
+        s.held[s.n_held++] = r;
+    else
+        http_reply(r, 200, "text/plain", "ok\n", 3);
 }
 
 static bool by_proxy;
+static int most_served; /* max_served */
 
 static void begin(const char *listen, int max_connections)
 {
@@ -49,7 +59,8 @@ static void begin(const char *listen, int max_connections)
                              .socket = s.path,
                              .local_only = true,
                              .by_proxy = by_proxy,
-                             .max_connections = max_connections};
+                             .max_connections = max_connections,
+                             .max_served = most_served};
     s.http = http_create(s.loop, &o, on_request, NULL, &e);
     CHECK_MSG(s.http != NULL, "%s", e.text);
     s.port = atoi(strrchr(http_url(s.http), ':') + 1);
@@ -84,6 +95,44 @@ static int dial_tcp(void)
     CHECK(!connect(fd, s.v6 ? (struct sockaddr *)&in6 : (struct sockaddr *)&in,
                    s.v6 ? sizeof in6 : sizeof in));
     return fd;
+}
+
+/* Sends one request on fd, which stays open. */
+static void tell(int fd, const char *path, const char *headers)
+{
+    char out[512];
+    CHECK(fd >= 0);
+    snprintf(out, sizeof out, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, headers);
+    CHECK(send(fd, out, strlen(out), MSG_NOSIGNAL) == (ssize_t)strlen(out));
+}
+
+/* Sends a request whose answer waits for let_go(). */
+static void hold(int fd, const char *headers)
+{
+    const int n = s.n_held;
+    tell(fd, "/hold", headers);
+    while (s.n_held == n) loop_turn(s.loop, 1);
+}
+
+static void let_go(void)
+{
+    while (s.n_held) http_reply(s.held[--s.n_held], 200, "text/plain", "ok\n", 3);
+}
+
+/* Waits until fd has bytes or its end. Returns the number of bytes, which is 0 at the end. */
+static ssize_t next_bytes(int fd)
+{
+    struct pollfd p = {fd, POLLIN, 0};
+    while (poll(&p, 1, 1) <= 0) loop_turn(s.loop, 1);
+    const ssize_t n = recv(fd, reply, sizeof reply - 1, 0);
+    reply[n > 0 ? n : 0] = 0;
+    return n > 0 ? n : 0;
+}
+
+static bool is_open(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 /* Sends one request on fd, and closes fd after the answer. Returns the status of the answer. */
@@ -144,21 +193,18 @@ static void test_hosts(void)
     finish();
 }
 
-/* Sends requests as the user `uid`, if the test may become this user. Returns 0, or the number of
+/* Sends a request as the user `uid`, if the test may become this user. Returns 0, or the number of
  * the check that failed. */
-static int as_user(uid_t uid, int n_before)
+static int as_user(uid_t uid)
 {
-    int fd[8];
     const pid_t pid = fork();
     CHECK(pid >= 0);
     if (!pid) {
-        if (setuid(uid)) _exit(9);
-        for (int i = 0; i < n_before; i++)
-            if ((fd[i] = dial_unix(s.path)) < 0) _exit(8);
         static const char get[] = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-        const int last = dial_unix(s.path);
-        if (last < 0 || send(last, get, sizeof get - 1, 0) < 0) _exit(7);
-        _exit(recv(last, reply, sizeof reply, 0) < 12 ? 6 : atoi(reply + 9) == 200 ? 0 : 1);
+        if (setuid(uid)) _exit(9);
+        const int fd = dial_unix(s.path);
+        if (fd < 0 || send(fd, get, sizeof get - 1, 0) < 0) _exit(7);
+        _exit(recv(fd, reply, sizeof reply, 0) < 12 ? 6 : atoi(reply + 9) == 200 ? 0 : 1);
     }
     int status;
     while (waitpid(pid, &status, WNOHANG) != pid) loop_turn(s.loop, 5);
@@ -166,49 +212,143 @@ static int as_user(uid_t uid, int n_before)
     return WEXITSTATUS(status);
 }
 
-/* Checks that each user may have a quarter of the connections. The kernel names the user. */
+/* Checks the places of the Unix socket. One user may have three quarters of them and a quarter of
+ * the others. The kernel names the user. */
 static void test_users(void)
 {
-    int fd[4];
+    enum { N = HTTP_UNIX_CONNECTIONS * 3 / 4 + 4 };
+    int fd[N], idle[2 * N];
     begin("127.0.0.1:0", 16);
-    for (int i = 0; i < 4; i++) CHECK((fd[i] = dial_unix(s.path)) >= 0);
+    for (int i = 0; i < 2 * N; i++) CHECK((idle[i] = dial_unix(s.path)) >= 0);
+    CHECK(ask(dial_unix(s.path), "GET /a", "Host: x\r\n") == 200);
+    CHECK(!next_bytes(idle[0])); /* it was replaced */
+    for (int i = 0; i < N; i++) hold(fd[i] = dial_unix(s.path), "");
     CHECK(ask(dial_unix(s.path), "GET /a", "Host: x\r\n") == 429);
     CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
-    if (!getuid()) {
-        CHECK(as_user(1234, 0) == 0 && s.peer.uid == 1234);
-        CHECK(as_user(1235, 4) == 1);
-    }
-    for (int i = 0; i < 4; i++) close(fd[i]);
+    if (!getuid()) CHECK(as_user(1234) == 0 && s.peer.uid == 1234);
+    let_go();
+    for (int i = 0; i < N; i++) CHECK(next_bytes(fd[i]) && !strncmp(reply, "HTTP/1.1 200", 12));
+    for (int i = 0; i < N; i++) close(fd[i]);
+    for (int i = 0; i < 2 * N; i++) close(idle[i]);
     finish();
 }
 
-/* Checks that a proxy may have all connections, and not only a quarter of them, because many
- * clients connect through it. */
-static void test_proxy(void)
+/* Checks that idle connections give their places to new clients, the longest idle first. A
+ * connection that has shown a token gives its place last. Through a proxy, clients have no address
+ * by which they are counted. */
+static void test_replaced(void)
 {
     int fd[16];
     for (int i = 0; i < 2; i++) {
         by_proxy = i;
         begin("127.0.0.1:0", 16);
-        const int n = by_proxy ? 16 : 4;
-        for (int k = 0; k < n - 1; k++) fd[k] = dial_tcp();
+        const int n = by_proxy ? 16 : 4; /* places of one address */
+        tell(fd[0] = dial_tcp(), "/a", "Authorization: 7\r\n");
+        CHECK(next_bytes(fd[0]));
+        for (int k = 1; k < n; k++) fd[k] = dial_tcp();
         CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
-        int status = 200; /* the server may still count the closed connection for a moment */
-        fd[n - 1] = dial_tcp();
-        while (status == 200) status = ask(dial_tcp(), "GET /a", "Host: localhost\r\n");
-        CHECK_MSG(status == (by_proxy ? 503 : 429), "%d", status);
-        /* a connection that came when all were taken is told so, even if one has closed since; it
-         * has a second to ask, so it may have been closed, too */
-        const int late = dial_tcp(), busy = status; /* it is accepted before the next one */
-        CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == busy);
-        close(fd[0]);
-        while (status == busy) status = ask(dial_tcp(), "GET /a", "Host: localhost\r\n");
-        status = ask(late, "GET /a", "Host: localhost\r\n");
-        CHECK_MSG(!status || status == busy, "%d", status);
-        for (int k = 1; k < n; k++) close(fd[k]);
+        CHECK(!next_bytes(fd[1]));
+        for (int k = 0; k < n; k++) CHECK(k == 1 || is_open(fd[k]));
+        for (int k = 0; k < 3 * n; k++)
+            CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
+        CHECK(is_open(fd[0]));
+        tell(fd[0], "/a", ""); /* the library takes the connection back */
+        CHECK(next_bytes(fd[0]));
+        for (int k = 0; k < n; k++) close(fd[k]);
         finish();
     }
     by_proxy = false;
+}
+
+/* Checks the answers if no connection is idle. A proxy may have all connections, and not only a
+ * quarter of them, because many clients connect through it. */
+static void test_busy(void)
+{
+    int fd[16];
+    for (int i = 0; i < 2; i++) {
+        by_proxy = i;
+        begin("127.0.0.1:0", 16);
+        const int n = by_proxy ? 16 : 4, busy = by_proxy ? 503 : 429;
+        for (int k = 0; k < n; k++) hold(fd[k] = dial_tcp(), "");
+        CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == busy);
+        CHECK(ask(dial_tcp(), "GET /livez", "Host: localhost\r\n") == 200);
+        CHECK(ask(dial_unix(s.path), "GET /a", "Host: x\r\n") == 200);
+        /* a connection that came when all were taken is told so, even if one has closed since; it
+         * has a second to ask, so it may have been closed, too */
+        const int late = dial_tcp(); /* it is accepted before the next one */
+        CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == busy);
+        let_go();
+        for (int k = 0; k < n; k++) CHECK(next_bytes(fd[k]));
+        CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
+        const int status = ask(late, "GET /a", "Host: localhost\r\n");
+        CHECK_MSG(!status || status == busy, "%d", status);
+        for (int k = 0; k < n; k++) close(fd[k]);
+        finish();
+    }
+    by_proxy = false;
+}
+
+/* Checks that connections through a proxy are counted by token. */
+static void test_tokens(void)
+{
+    int fd[6];
+    by_proxy = true;
+    begin("127.0.0.1:0", 16);
+    for (int k = 0; k < 6; k++) {
+        tell(fd[k] = dial_tcp(), "/a", k ? "Authorization: 7\r\n" : "Authorization: 8\r\n");
+        CHECK(next_bytes(fd[k]));
+    }
+    CHECK(!next_bytes(fd[1]));
+    for (int k = 0; k < 6; k++) CHECK(k == 1 || is_open(fd[k]));
+    for (int k = 2; k < 6; k++) hold(fd[k], "Authorization: 7\r\n");
+    /* with all of its connections busy, a further one ends with its answer */
+    close(fd[1]);
+    tell(fd[1] = dial_tcp(), "/a", "Authorization: 7\r\n");
+    CHECK(next_bytes(fd[1]) && !next_bytes(fd[1]));
+    let_go();
+    for (int k = 2; k < 6; k++) CHECK(next_bytes(fd[k]));
+    for (int k = 0; k < 6; k++) close(fd[k]);
+    finish();
+    by_proxy = false;
+}
+
+/* Checks the requests that find no place in the library. */
+static void test_served(void)
+{
+    int fd[4];
+    most_served = 4;
+    begin("127.0.0.1:0", 64);
+    for (int k = 0; k < 4; k++) hold(fd[k] = dial_tcp(), "");
+    CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 503 && strstr(reply, "under way"));
+    CHECK(strstr(reply, "Retry-After: 1\r\n") && strstr(reply, "problem+json"));
+    CHECK(ask(dial_unix(s.path), "GET /a", "Host: x\r\n") == 200);
+    let_go();
+    for (int k = 0; k < 4; k++) CHECK(next_bytes(fd[k]));
+    /* idle connections give their places in the library to requests, and come back */
+    for (int k = 0; k < 40; k++) CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
+    for (int k = 0; k < 4; k++) {
+        tell(fd[k], "/a", "");
+        CHECK(next_bytes(fd[k]) && !strncmp(reply, "HTTP/1.1 200", 12));
+        close(fd[k]);
+    }
+    finish();
+    most_served = 0;
+}
+
+/* Checks the division of descriptors. A process with few of them serves few clients. */
+static void test_divide(void)
+{
+    static const struct {
+        int64_t descriptors;
+        int connections, requests;
+    } rows[] = {{256, 48, 96},       {1024, 432, 96},      {4608, 4016, 96},
+                {16384, 9920, 2936}, {65536, 9920, 10000}, {INT32_MAX, 9920, 10000}};
+    int connections, requests;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        budget_divide(rows[i].descriptors, &connections, &requests);
+        CHECK_MSG(connections == rows[i].connections && requests == rows[i].requests,
+                  "%lld: %d, %d", (long long)rows[i].descriptors, connections, requests);
+    }
 }
 
 static struct http_peer at(const char *address)
@@ -216,6 +356,12 @@ static struct http_peer at(const char *address)
     struct http_peer p = {.kind = HTTP_PEER_TCP};
     CHECK(inet_pton(AF_INET6, address, p.address) == 1);
     return p;
+}
+
+static bool same_client(const struct http_peer *a, const struct http_peer *b)
+{
+    const struct budget_key x = door_client(a), y = door_client(b);
+    return !memcmp(&x, &y, sizeof x);
 }
 
 static void test_same_client(void)
@@ -230,10 +376,10 @@ static void test_same_client(void)
                  {"::1", "::ffff:127.0.0.1", false}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const struct http_peer a = at(pairs[i].a), b = at(pairs[i].b);
-        CHECK_MSG(door_same_client(&a, &b) == pairs[i].same, "%s %s", pairs[i].a, pairs[i].b);
+        CHECK_MSG(same_client(&a, &b) == pairs[i].same, "%s %s", pairs[i].a, pairs[i].b);
     }
     const struct http_peer none = at("::"), user = {.kind = HTTP_PEER_UNIX, .uid = 0};
-    CHECK(!door_same_client(&none, &user));
+    CHECK(!same_client(&none, &user));
 }
 
 /* Checks that only the last address in the header is used. The proxy wrote it, and the client may
@@ -321,7 +467,11 @@ int main(void)
     RUN(test_unix);
     RUN(test_hosts);
     RUN(test_users);
-    RUN(test_proxy);
+    RUN(test_replaced);
+    RUN(test_busy);
+    RUN(test_tokens);
+    RUN(test_served);
+    RUN(test_divide);
     RUN(test_same_client);
     RUN(test_forwarded);
     RUN(test_left_over);

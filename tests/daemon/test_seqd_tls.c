@@ -114,6 +114,8 @@ static int answers(int fd, int n)
         loop_turn(s.loop, got > 0 ? 0 : 1);
         if (!got || (got < 0 && errno != EAGAIN)) break;
         back[got > 0 ? got : 0] = 0;
+        if (got > 0 && !memcmp(back, "HTTP/1.1 200", 12))
+            CHECK(strstr(back, "Strict-Transport-Security: max-age=31536000\r\n"));
         for (const char *p = back; (p = strstr(p, "ok\n")); p++) seen++;
     }
     return seen;
