@@ -6,6 +6,8 @@
 #include <string.h>
 #include "api/core/log.h"
 
+enum { AGAIN_MS = 1000 }; /* until a slice is repeated */
+
 struct many_order {
     struct many_order *next;
     struct orders *o;
@@ -16,6 +18,11 @@ struct many_order {
     int n, at;    /* jobs; jobs of the slices so far */
     int waiting;  /* orders of this slice without an answer */
     int64_t n_done;
+    /* The slice as it began. If an order of it was withdrawn, the slice is repeated. */
+    int from;
+    int64_t n_before;
+    bool withdrawn;
+    struct loop_timer *again;
     orders_added *added;
     void *arg;
 };
@@ -78,6 +85,8 @@ static int64_t *read_ids(const char *text, int n)
 
 /* ---- an order -------------------------------------------------------------------------------- */
 
+static void turn(void *arg);
+
 static struct many_order *make(struct orders *o, int64_t id, int what, const char *who)
 {
     struct many_order *m = calloc(1, sizeof *m);
@@ -86,6 +95,7 @@ static struct many_order *make(struct orders *o, int64_t id, int what, const cha
     m->id = id;
     m->what = (enum orders_what)what;
     snprintf(m->who, sizeof m->who, "%s", who);
+    m->again = loop_timer_create(o->all->loop, turn, m);
     m->next = o->first;
     o->first = m;
     return m;
@@ -96,6 +106,7 @@ static void drop(struct many_order *m)
     struct many_order **at = &m->o->first;
     while (*at != m) at = &(*at)->next;
     *at = m->next;
+    loop_timer_destroy(m->again);
     free(m->job);
     free(m);
 }
@@ -109,11 +120,15 @@ static void note(struct many_order *m)
     store_commit(all->store, t, NULL, NULL);
 }
 
-static void turn(void *arg);
-
 static void end_slice(struct many_order *m)
 {
     if (m->o->stopped) return;
+    if (m->withdrawn) { /* the disk is full, or another program has locked the database */
+        m->at = m->from;
+        m->n_done = m->n_before;
+        loop_timer_set(m->again, AGAIN_MS);
+        return;
+    }
     note(m);
     if (m->at < m->n) {
         loop_post(m->o->all->loop, turn, m);
@@ -128,6 +143,7 @@ static void on_ordered(void *arg, const struct job *j, const struct err *e)
 {
     struct many_order *m = arg;
     if (!e) m->n_done++;
+    if (store_withdrawn(e)) m->withdrawn = true;
     if (e && e->code == ERR_PEER) m->o->stopped = true; /* the store is closed */
     if (!--m->waiting) end_slice(m);
 }
@@ -136,6 +152,9 @@ static void on_ordered(void *arg, const struct job *j, const struct err *e)
 static void turn(void *arg)
 {
     struct many_order *m = arg;
+    m->from = m->at;
+    m->n_before = m->n_done;
+    m->withdrawn = false;
     const int end = m->n - m->at > ORDERS_SLICE ? m->at + ORDERS_SLICE : m->n;
     /* Count one more than there are orders. Otherwise an order that is refused inside its call
      * could end the slice too early. */
@@ -185,6 +204,7 @@ void orders_add(struct orders *o, const struct orders_new *n, orders_added *adde
     struct many_order *m = make(o, ++o->last_id, n->what, n->who);
     struct store_txn *t = store_begin();
     const int64_t now = o->all->utc_ms();
+    store_client(t, NULL);
     m->job = n->job;
     m->n = n->n;
     m->added = added;
