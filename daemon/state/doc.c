@@ -107,6 +107,13 @@ static void put_speed(struct jwrite *w, const struct job *j, const struct rank_p
     put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) / rate);
 }
 
+/* Returns the progress of a serve job: the answered requests of all its attempts. */
+static struct rank_progress progress_of_serving(const struct serve_counts *c)
+{
+    return (struct rank_progress){.unit = PROGRESS_REQUESTS,
+                                  .done = (double)serve_counts_requests(c)};
+}
+
 /* Writes the progress. If a job waits, or ended before its first step while its data was being
  * prepared or the references of its answers were computed, its progress is the steps that it has
  * reached. */
@@ -119,6 +126,7 @@ static void put_progress(struct jwrite *w, const struct job *j)
         !said)
         p = (struct rank_progress){
             .unit = PROGRESS_STEPS, .done = (double)j->step, .total = (double)j->steps};
+    if (j->serving) p = progress_of_serving(j->serving);
     if (p.total <= 0 && p.done <= 0) {
         jwrite_null(w, "progress");
         return;

@@ -50,6 +50,11 @@ int64_t serve_counts_sum(const struct serve_counts *c, int index, const char **n
     return add(sum_of(&c->before, index), sum_of(&c->now, index));
 }
 
+int64_t serve_counts_requests(const struct serve_counts *c)
+{
+    return add(c->before.requests, c->now.requests);
+}
+
 /* ---- seqd's door ----------------------------------------------------------------------------- */
 
 double serve_counts_bound(int bucket)

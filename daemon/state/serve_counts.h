@@ -66,6 +66,7 @@ char *serve_counts_result(const struct serve_counts *c, const char *result);
 /* ---- what is shown ---- */
 /* Returns a sum over all attempts, and its name. Returns -1 if there is no sum with this index. */
 int64_t serve_counts_sum(const struct serve_counts *c, int index, const char **name);
+int64_t serve_counts_requests(const struct serve_counts *c); /* answered ones, of all attempts */
 double serve_counts_bound(int bucket); /* the largest wait of a bucket, in seconds */
 int64_t serve_counts_waits(const struct serve_histogram *h); /* returns the number of waits */
 /* Writes the member `serving` of a job's document. If the job has no attempt now, the numbers of

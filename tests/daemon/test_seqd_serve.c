@@ -527,7 +527,8 @@ static void test_counts(void)
     check_histogram("seqd_serve_token_seconds", 2);
     check_histogram("seqd_serve_answer_seconds", 1);
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"serving\":{\"open\":0,") &&
-          strstr(reply, "\"tokens_s\":30,") && strstr(reply, "\"requests\":7,"));
+          strstr(reply, "\"tokens_s\":30,") && strstr(reply, "\"requests\":7,") &&
+          strstr(reply, "\"progress\":{\"unit\":\"requests\",\"done\":7,\"total\":null,"));
     close_server();
     begin_in(false, 0);
     CHECK(has_sample("\nseqd_serve_tokens_total{job=\"1\"} 30\n"));
@@ -552,6 +553,7 @@ static void test_attempts(void)
     report(RANK_READY, NULL, 0);
     UNTIL(job_is(1, JOB_RUNNING));
     CHECK(has_sample("\nseqd_serve_tokens_total{job=\"1\"} 30\n"));
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"unit\":\"requests\",\"done\":7,"));
     report(RANK_RESULT, result, strlen(result));
     x.exit_status = GANG_DONE;
     report_of(RANK_GANG, RANK_EXIT, &x, sizeof x);

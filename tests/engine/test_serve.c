@@ -431,21 +431,19 @@ static int report(void *arg, const struct rank_serving *now, struct err *e)
     return 0;
 }
 
-/* Compares the last report with the result of the job. Requests that did not end have tokens, too,
- * which the result does not count. */
+/* Compares the last report with the result of the job. Both count the tokens of requests that did
+ * not end. */
 static void check_report(const struct job *j)
 {
-    const bool whole = !j->reported.dropped && !j->drains;
     const struct rank_serving *r = &j->reported;
     const struct serve_result *out = &j->out;
     CHECK(j->n_reports && !r->at_work && !r->queued);
     CHECK(r->requests == out->n_requests && r->refused == out->n_refused &&
           r->dropped == out->n_dropped && r->rows == out->decode.n);
-    CHECK_MSG(r->tokens >= out->n_tokens && (!whole || r->tokens == out->n_tokens),
-              "%lld tokens reported, %lld of answers", (long long)r->tokens,
-              (long long)out->n_tokens);
-    CHECK(r->prompt_tokens >= out->n_prompt_tokens &&
-          (!whole || r->prompt_tokens == out->n_prompt_tokens));
+    CHECK_MSG(r->tokens == out->n_tokens, "%lld tokens reported, %lld in the result",
+              (long long)r->tokens, (long long)out->n_tokens);
+    CHECK(r->prompt_tokens + r->kept_tokens == out->n_prompt_tokens &&
+          r->kept_tokens == out->n_kept_tokens);
 }
 
 static int serve(struct job *j, const struct infer *in, int rank, struct err *e)

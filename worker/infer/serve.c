@@ -56,7 +56,6 @@ struct server {
     int32_t *table[JOB_MAX_BATCH];
     struct serve_pass pass;
     int64_t n_begun;  /* requests that have begun */
-    int64_t n_done;   /* requests that are complete */
     int64_t used_us;  /* the last time at which there was a request */
     int64_t drain_us; /* the time at which the job began to drain; 0 means not yet */
     bool drains;      /* set if the order to drain had come at the end of the last pass */
@@ -177,8 +176,6 @@ static int embed(struct server *s, const struct serve_begin *b, struct err *e)
     serve_meter_begin(&s->meter, b->slot, r.n_tokens, 0);
     if (serve_embed_run(&s->embed, r.tokens, r.n_tokens, want, e)) goto out;
     pace_until_now(&s->out->prefill, r.n_tokens, begin_us);
-    s->out->n_prompt_tokens += r.n_tokens;
-    progress_at(s->progress, (double)++s->n_done);
     q = s->door ? serve_asks_at(s->asks, b->slot) : NULL; /* it may be dropped meanwhile */
     struct serve_request *const whole = serve_asks_whole(q);
     rc = q ? serve_embed_answer(&s->embed, q, &r, e) : 0;
@@ -398,15 +395,11 @@ static int end_slot(struct server *s, int k, struct err *e)
     struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
     struct serve_request *const whole = serve_asks_whole(q);
     if (is_paged(s)) keep_answer(s, k);
-    s->out->n_kept_tokens += slot->answer.n_kept;
-    s->out->n_prompt_tokens += slot->request.n_tokens;
-    s->out->n_tokens += slot->answer.n_generated;
     progress_tokens(s->progress, slot->answer.n_generated);
     pace_sum(&s->out->prefill, &slot->answer.prefill);
     const int rc = q ? serve_read_answer(&s->reader, q, &slot->request, &slot->answer, e) : 0;
     serve_read_count(whole, s->out);
     forget(s, k);
-    progress_at(s->progress, (double)++s->n_done);
     return rc;
 }
 
@@ -423,6 +416,8 @@ static int finish_pass(struct server *s, struct err *e)
         if (s->work[k].done && end_slot(s, k, e)) return -1;
     }
     if (!s->door) return 0;
+    if ((double)s->out->n_requests > progress_done(s->progress))
+        progress_at(s->progress, (double)s->out->n_requests);
     /* first, because this takes messages, which may end requests */
     s->drains = s->door->draining(s->door->arg);
     /* now, because rank 0 may wait for messages before the next pass */
@@ -496,6 +491,7 @@ int serve_run(const struct infer *in, const struct serve_door *door, struct serv
     if (!rc && door) rc = serve_meter_tell(&s->meter, door, out, true, e);
     if (door) out->n_dropped = s->asks->n_dropped;
 out:
+    serve_meter_result(&s->meter, out);
     for (int k = 0; k < s->n; k++) forget(s, k);
     pages_fini(&s->pages);
     serve_owners_fini(&s->owners);

@@ -21,8 +21,9 @@ struct serve_result {
     int64_t n_requests; /* answered requests, also of tokenize and detokenize */
     int64_t n_refused;  /* requests that were answered with an error */
     int64_t n_dropped;
-    int64_t n_prompt_tokens, n_tokens; /* of answered requests */
-    int64_t n_kept_tokens; /* tokens of prompts that were not computed, of answered requests */
+    /* tokens of prompts and of answers, also of requests that were dropped or cut after they began */
+    int64_t n_prompt_tokens, n_tokens;
+    int64_t n_kept_tokens;         /* tokens of prompts that were not computed */
     int64_t n_pages, n_pages_used; /* pages of all ranks, and the most that requests had at once */
     int64_t n_passes;              /* broadcasts of rank 0, those of empty passes included */
     struct infer_pace prefill, decode;

@@ -46,6 +46,13 @@ int64_t serve_meter_wait_us(const struct serve_meter *m, int64_t now_us)
     return m->still ? -1 : left > 0 ? left : 0;
 }
 
+void serve_meter_result(const struct serve_meter *m, struct serve_result *out)
+{
+    out->n_prompt_tokens = m->now.prompt_tokens + m->now.kept_tokens;
+    out->n_kept_tokens = m->now.kept_tokens;
+    out->n_tokens = m->now.tokens;
+}
+
 int serve_meter_tell(struct serve_meter *m, const struct serve_door *door,
                      const struct serve_result *out, bool always, struct err *e)
 {

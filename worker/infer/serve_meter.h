@@ -29,6 +29,8 @@ void serve_meter_pages(struct serve_meter *m, int64_t n, int64_t n_used);
  * `always` reports them whatever the time is. */
 int serve_meter_tell(struct serve_meter *m, const struct serve_door *door,
                      const struct serve_result *out, bool always, struct err *e);
+/* Sets the tokens of a result, which are those of the reports. */
+void serve_meter_result(const struct serve_meter *m, struct serve_result *out);
 /* Returns the time until the next report, or -1 if there is nothing to report. */
 int64_t serve_meter_wait_us(const struct serve_meter *m, int64_t now_us);
 
