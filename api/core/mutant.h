@@ -112,6 +112,8 @@ enum mutant_id {
     MUTANT_PARTS_ORDER, /* partial results of attention are merged in the order of their arrival */
     MUTANT_PREFIX_ADAPTER, /* serve: a kept prefix is used with another adapter */
     MUTANT_PREFIX_OWNER,   /* serve: a kept prefix is used by another owner */
+    MUTANT_ANSWER_DECODED, /* serve: pages and states of an answer are kept as its tokens left
+                            * them, in a model with states */
     /* Faults of the control plane, which tests/sim finds. */
     MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */

@@ -3,7 +3,7 @@
  * with an empty cache. Requests share prefixes, adapters and users, and differ in length, sampling,
  * continuations and log-probabilities. Others are dropped at any time. The pool has fewer pages
  * than the requests need together, so that pages are used again. Checks the ledger, the plan's
- * memory, and how many tokens of prompts were kept. */
+ * memory, and how many tokens of prompts were kept. Then compares second turns of conversations. */
 #include <unistd.h>
 
 #include "api/core/log.h"
@@ -33,6 +33,8 @@ struct mix {
     int n; /* number of requests, of which the first n_kept are not dropped */
     int n_wanted;
     bool alone; /* one request at a time, each from a user of its own */
+    bool talks; /* one request at a time, `delay` passes after the answer before it */
+    int delay, n_passes;
     uint64_t rng;
     char (*body)[BODY];
     int32_t *adapter;
@@ -122,11 +124,23 @@ static void drop_some(struct mix *x)
         }
 }
 
+/* Asks the next turn of a conversation if it is time. */
+static void go_on(struct mix *x, bool idle)
+{
+    if (x->n_sent == x->n || (x->n_sent && !x->told[x->n_sent - 1].closed)) return;
+    if (x->n_sent && !idle && x->n_passes++ < x->delay) return;
+    ask(x, x->n_sent++);
+}
+
 static int receive(void *arg, int wait_ms, bool room, struct err *e)
 {
     struct mix *x = arg;
     const int most = x->alone ? 1 : 1 + (int)draw(&x->rng, 9);
-    (void)wait_ms, (void)room, (void)e;
+    (void)room, (void)e;
+    if (x->talks) {
+        go_on(x, wait_ms > 0);
+        return 0;
+    }
     drop_some(x);
     while (x->n_sent < x->n && n_open(x) < most && (x->alone || draw(&x->rng, 3)))
         ask(x, x->n_sent++);
@@ -334,33 +348,82 @@ static void test_states(void)
 
 /* ---- a conversation -------------------------------------------------------------------------- */
 
-/* Asks two turns. The second one has the tokens of the first, and computes the rest alone: new
- * tokens and at most 63 before them. */
+enum { ANSWER = 100, LATE = 99 };
+
+/* Writes a turn of a conversation: n tokens and, in the second turn, the first answer and new
+ * tokens. An answer has few kinds of tokens, so that its text tells them. */
+static void put_turn(char out[BODY], int n, const char *answer)
+{
+    int at = sprintf(out,
+                     "{\"max_tokens\":%d,\"ignore_eos\":true,\"seed\":3,\"logit_bias\":{\"97\":90,"
+                     "\"98\":90,\"99\":90},\"prompt\":[1",
+                     ANSWER);
+    for (int i = 1; i < n; i++) at += sprintf(out + at, ",%d", i % 200 + 1);
+    for (const char *c = answer; c && *c; c++) at += sprintf(out + at, ",%d", *c);
+    strcpy(out + at, answer ? ",7,8,9,10]}" : "]}");
+}
+
+/* Asks turns one after another. Each comes when the job has had `delay` passes after the answer
+ * before it, or has nothing left to do. */
+static void talk(struct mix *x, int P, bool states, char (*turn)[BODY], int n, int delay)
+{
+    static int32_t adapter[2] = {ADAPTER_BASE, ADAPTER_BASE};
+    static int user[2];
+    *x = (struct mix){.n = n,
+                      .n_wanted = n,
+                      .talks = true,
+                      .delay = delay,
+                      .rng = 1,
+                      .body = turn,
+                      .adapter = adapter,
+                      .user = user};
+    spec_of(&x->spec, P, states);
+    x->spec.sampling.max_tokens = ANSWER;
+    x->spec.serve.max_requests = 1;
+    run(x);
+    for (int i = 0; i < n; i++) CHECK_MSG(x->told[i].status == 200, "%s", x->told[i].text);
+}
+
+/* Asks two turns. The second one takes n_kept tokens of the first, and has the bits of the same
+ * request with an empty cache. Returns whether it has. */
+static bool check_turns(int P, bool states, int n_prompt, int delay, int n_kept, bool says)
+{
+    static struct mix first, both, second;
+    static char turn[2][BODY];
+    char text[ANSWER + 1] = "", kept[40];
+    put_turn(turn[0], n_prompt, NULL);
+    talk(&first, P, states, turn, 1, LATE);
+    const char *at = strstr(first.told[0].text, "\"text\":\"");
+    for (int i = 0; at && i < ANSWER; i++) text[i] = at[8 + i];
+    CHECK(strspn(text, "abc") == ANSWER);
+    put_turn(turn[1], n_prompt, text);
+    talk(&both, P, states, turn, 2, delay);
+    talk(&second, P, states, turn + 1, 1, LATE);
+    char *is = choices_of(&both.told[1]), *was = choices_of(&second.told[0]);
+    const bool same = !strcmp(is, was) && strcmp(is, "none") != 0;
+    snprintf(kept, sizeof kept, "\"cached_tokens\":%d}", n_kept);
+    if (says)
+        CHECK_MSG(same && strstr(both.told[1].text, kept),
+                  "P %d, %d, delay %d, %s:\n%.400s\n%.400s", P, n_prompt, delay, kept,
+                  both.told[1].text, was);
+    free(is);
+    free(was);
+    free_told(&first);
+    free_told(&both);
+    free_told(&second);
+    return same;
+}
+
+/* Checks that the next turn computes its new tokens alone, and at most 63 before them. */
 static void test_turns(void)
 {
-    static struct mix x;
-    static char turn[2][BODY];
-    int32_t adapter[2] = {ADAPTER_BASE, ADAPTER_BASE};
-    int user[2] = {0};
-    int at = sprintf(turn[0],
-                     "{\"max_tokens\":16,\"ignore_eos\":true,\"temperature\":0,\"prompt\":[1");
-    for (int i = 1; i < 180; i++) at += sprintf(turn[0] + at, ",%d", i % 200 + 1);
-    memcpy(turn[1], turn[0], (size_t)at);
-    strcpy(turn[0] + at, "]}");
-    strcpy(turn[1] + at, ",7,8,9,10]}");
-    spec_of(&x.spec, 2, false);
-    x.n = x.n_wanted = 2;
-    x.body = turn;
-    x.adapter = adapter;
-    x.user = user;
-    x.rng = 1;
-    x.spec.serve.max_requests = 1;
-    run(&x);
-    for (int i = 0; i < 2; i++) CHECK_MSG(x.told[i].status == 200, "%s", x.told[i].text);
-    CHECK_MSG(x.told[1].text && strstr(x.told[1].text, "\"cached_tokens\":128}"), "%s",
-              x.told[1].text);
-    CHECK(x.out.n_kept_tokens == 128);
-    free_told(&x);
+    check_turns(2, false, 180, 0, 256, true);
+    /* the states after the answer are there when the job has had time to compute them */
+    check_turns(1, true, 100, LATE, 192, true);
+    check_turns(1, true, 100, 1, 128, true);
+    check_turns(1, true, 100, 0, 64, true);
+    check_turns(2, true, 20, LATE, 64, true);
+    check_turns(3, true, 128, LATE, 192, true);
 }
 
 #ifdef SEQD_MUTANTS
@@ -387,6 +450,11 @@ static void test_mutants(void)
     check_fault(MUTANT_PREFIX_ADAPTER, false);
     check_fault(MUTANT_STATE_TOKEN, true);
     verify_blind(MUTANT_STATE_TOKEN);
+    mutant_choose(MUTANT_ANSWER_DECODED);
+    const bool same = check_turns(1, true, 100, LATE, 192, false);
+    mutant_choose(MUTANT_NONE);
+    mutant_report(MUTANT_ANSWER_DECODED, !same, "the second turn of a conversation");
+    verify_blind(MUTANT_ANSWER_DECODED);
 }
 #endif
 

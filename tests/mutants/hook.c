@@ -88,6 +88,7 @@ const char *const mutant_names[] = {
     [MUTANT_PARTS_ORDER] = "parts_order",
     [MUTANT_PREFIX_ADAPTER] = "prefix_adapter",
     [MUTANT_PREFIX_OWNER] = "prefix_owner",
+    [MUTANT_ANSWER_DECODED] = "answer_decoded",
     [MUTANT_ACK_EARLY] = "ack_early",
     [MUTANT_EPOCH_ANY] = "epoch_any",
     [MUTANT_SLOT_EARLY] = "slot_early",

@@ -366,6 +366,12 @@ int pages_keep_state(struct pages *p, int slot)
     return k;
 }
 
+int pages_last_state(const struct pages *p, int slot)
+{
+    const struct pages_sequence *s = &p->sequence[slot];
+    return s->n_kept ? p->page[s->page[s->n_kept - 1]].state : PAGES_NO_STATE;
+}
+
 int pages_state(const struct pages *p, int slot)
 {
     return p->sequence[slot].state;

@@ -99,6 +99,8 @@ void pages_keep(struct pages *p, int slot, const struct pages_text *t);
  * the slot's states, which is that of the states used least recently if all are taken. Returns
  * PAGES_NO_STATE if these states are kept already or no place exists. */
 int pages_keep_state(struct pages *p, int slot);
+/* Returns the place of the states after the sequence's kept pages, or PAGES_NO_STATE. */
+int pages_last_state(const struct pages *p, int slot);
 /* Returns the place of the states with which the sequence of a slot begins, or PAGES_NO_STATE. */
 int pages_state(const struct pages *p, int slot);
 /* Ends the sequence of a slot. Its kept pages become idle, and its other pages are freed. Does

@@ -11,6 +11,7 @@
 #include "worker/infer/serve_meter.h"
 #include "worker/infer/serve_owners.h"
 #include "worker/infer/serve_read.h"
+#include "worker/infer/serve_reread.h"
 #include "worker/plan/paged.h"
 #include "worker/plan/volume.h"
 
@@ -18,6 +19,7 @@
 struct serve_pass {
     int32_t ends;     /* set in the last pass, which does nothing */
     int32_t begins;   /* set if a request begins */
+    int32_t yields;   /* set if no answer is computed again any more */
     uint64_t dropped; /* a bit for each slot whose request is forgotten */
     uint64_t pages;   /* sum of rank 0's pages, after the drops */
     struct serve_begin {
@@ -53,6 +55,7 @@ struct server {
     struct infer_steps steps;
     struct serve_meter meter;
     struct pages pages; /* if the plan has pages */
+    struct serve_reread reread;
     int32_t *table[JOB_MAX_BATCH];
     struct serve_pass pass;
     int64_t n_begun;  /* requests that have begun */
@@ -84,6 +87,7 @@ static bool is_paged(const struct server *s)
 
 static void forget(struct server *s, int k)
 {
+    serve_reread_end(&s->reread, k);
     if (s->pages.page) pages_end(&s->pages, k);
     s->work[k].out = NULL;
     infer_answer_fini(&s->slot[k].answer);
@@ -209,6 +213,12 @@ static void forget_dropped(struct server *s)
         if (s->pass.dropped >> k & 1) forget(s, k);
 }
 
+/* Ends the answers that are computed again. */
+static void forget_reread(struct server *s)
+{
+    for (int k; (k = serve_reread_next(&s->reread)) >= 0;) forget(s, k);
+}
+
 /* Checks that this rank has the pages that rank 0 has. */
 static int check_pages(const struct server *s, struct err *e)
 {
@@ -240,15 +250,27 @@ static int run_piece(struct server *s, int k, struct err *e)
     return 0;
 }
 
+/* Computes a piece of an answer again, if there is one and no request is at work. */
+static int run_reread(struct server *s, struct err *e)
+{
+    const int k = serve_reread_next(&s->reread);
+    bool ended;
+    if (k < 0 || any_at_work(s)) return 0;
+    if (serve_reread_piece(&s->reread, &s->work[k], &ended, e)) return -1;
+    if (ended) forget(s, k);
+    return 0;
+}
+
 /* Does the pass that rank 0 has sent. */
 static int run_pass(struct server *s, struct err *e)
 {
     const struct serve_pass *p = &s->pass;
     if (!s->door) forget_dropped(s);
+    if (!s->door && p->yields) forget_reread(s);
     if (check_pages(s, e) || (p->begins && begin(s, &p->begin, e))) return -1;
     if (any_at_work(s) && infer_step(s->in, s->work, s->n, &s->steps, e)) return -1;
     const int k = next_prompt(s);
-    return k < 0 ? 0 : run_piece(s, k, e);
+    return k < 0 ? run_reread(s, e) : run_piece(s, k, e);
 }
 
 /* ---- rank 0: before a pass ------------------------------------------------------------------- */
@@ -256,7 +278,7 @@ static int run_pass(struct server *s, struct err *e)
 static int free_slot(const struct server *s)
 {
     for (int k = 0; k < s->n; k++)
-        if (!s->work[k].out) return k;
+        if (!s->work[k].out && !serve_reread_at(&s->reread, k)) return k;
     return -1;
 }
 
@@ -277,6 +299,18 @@ static struct serve_request *next_request(struct server *s, uint32_t *owner)
     return pages_fit(&s->pages, &a) ? q : NULL;
 }
 
+/* Returns the request that can begin in this pass, and sets *slot, or returns NULL. Answers that are
+ * computed again make room for it. */
+static struct serve_request *take_next(struct server *s, int *slot, uint32_t *owner)
+{
+    struct serve_request *q = (*slot = free_slot(s)) < 0 ? NULL : next_request(s, owner);
+    if (q || serve_reread_next(&s->reread) < 0 || !serve_asks_next(s->asks, SERVE_WAITS)) return q;
+    s->pass.yields = 1;
+    forget_reread(s);
+    *slot = free_slot(s);
+    return next_request(s, owner);
+}
+
 /* Plans the next pass. A slot whose request is dropped is free. At most one request begins, so that
  * tokens of others, drops and a stop come before the next prompt. */
 static void plan_pass(struct server *s)
@@ -286,10 +320,11 @@ static void plan_pass(struct server *s)
     *p = (struct serve_pass){.dropped = s->asks->dropped};
     s->asks->dropped = 0;
     forget_dropped(s);
-    p->pages = is_paged(s) ? pages_sum(&s->pages) : 0;
     uint32_t owner = 0;
-    const int k = free_slot(s);
-    if (k < 0 || !(q = next_request(s, &owner))) return;
+    int k;
+    q = take_next(s, &k, &owner);
+    p->pages = is_paged(s) ? pages_sum(&s->pages) : 0;
+    if (!q) return;
     serve_asks_begin(q, k);
     p->begins = 1;
     p->begin = (struct serve_begin){
@@ -336,7 +371,8 @@ static void check_drain(struct server *s)
 static bool has_work(const struct server *s)
 {
     return (s->drains && !s->drain_us) || any_at_work(s) || s->asks->dropped ||
-           serve_asks_next(s->asks, SERVE_WHOLE) || serve_asks_next(s->asks, SERVE_WAITS);
+           serve_reread_next(&s->reread) >= 0 || serve_asks_next(s->asks, SERVE_WHOLE) ||
+           serve_asks_next(s->asks, SERVE_WAITS);
 }
 
 /* Returns how long rank 0 may wait for messages before the next pass, in ms. */
@@ -375,11 +411,9 @@ static int prepare_pass(struct server *s, struct err *e)
 
 /* ---- rank 0: after a pass -------------------------------------------------------------------- */
 
-/* Keeps the pages of the last continuation. A model with states keeps none of them, because new
- * tokens leave other bits than a prompt does. */
+/* Keeps the pages of the last continuation. */
 static void keep_answer(struct server *s, int k)
 {
-    if (s->pages.o.states) return;
     const struct infer_work *w = &s->work[k];
     const struct request *r = &w->request;
     pages_keep(&s->pages, k,
@@ -389,17 +423,29 @@ static void keep_answer(struct server *s, int k)
                                     .n_answer = s->in->model->cache[k].n_tokens - r->n_tokens});
 }
 
+/* Leaves the slot of a complete request. In a model with states the slot first computes the answer
+ * again, because new tokens leave other bits than a prompt does. */
+static void leave_slot(struct server *s, int k)
+{
+    if (is_paged(s) && !s->pages.o.states) keep_answer(s, k);
+    if (!serve_reread_begin(&s->reread, &s->work[k])) {
+        forget(s, k);
+        return;
+    }
+    infer_answer_fini(&s->slot[k].answer);
+    s->work[k].out = NULL;
+}
+
 static int end_slot(struct server *s, int k, struct err *e)
 {
     struct serve_slot *slot = &s->slot[k];
     struct serve_request *q = s->door ? serve_asks_at(s->asks, k) : NULL;
     struct serve_request *const whole = serve_asks_whole(q);
-    if (is_paged(s)) keep_answer(s, k);
     progress_tokens(s->progress, slot->answer.n_generated);
     pace_sum(&s->out->prefill, &slot->answer.prefill);
     const int rc = q ? serve_read_answer(&s->reader, q, &slot->request, &slot->answer, e) : 0;
     serve_read_count(whole, s->out);
-    forget(s, k);
+    leave_slot(s, k);
     return rc;
 }
 
@@ -449,16 +495,16 @@ static int open_pages(struct server *s, struct err *e)
     if (!p->paged) return 0;
     for (int k = 0; k < s->n; k++) s->table[k] = m->cache[k].pages;
     s->out->n_pages = p->n_pages * p->sp;
-    return pages_init(&s->pages,
-                      &(struct pages_options){.P = p->sp,
-                                              .rank = m->sp.shard.r,
-                                              .n_pages = p->n_pages,
-                                              .n_slots = s->n,
-                                              .longest = p->seq_len,
-                                              .states = paged_states(&m->shape),
-                                              .n_states = p->n_kept_states,
-                                              .table = s->table},
-                      e);
+    const struct pages_options o = {.P = p->sp,
+                                    .rank = m->sp.shard.r,
+                                    .n_pages = p->n_pages,
+                                    .n_slots = s->n,
+                                    .longest = p->seq_len,
+                                    .states = paged_states(&m->shape),
+                                    .n_states = p->n_kept_states,
+                                    .table = s->table};
+    if (pages_init(&s->pages, &o, e)) return -1;
+    return serve_reread_open(&s->reread, s->in, &s->pages, s->n, e);
 }
 
 int serve_run(const struct infer *in, const struct serve_door *door, struct serve_result *out,
@@ -492,6 +538,7 @@ int serve_run(const struct infer *in, const struct serve_door *door, struct serv
     if (door) out->n_dropped = s->asks->n_dropped;
 out:
     serve_meter_result(&s->meter, out);
+    serve_reread_close(&s->reread);
     for (int k = 0; k < s->n; k++) forget(s, k);
     pages_fini(&s->pages);
     serve_owners_fini(&s->owners);
