@@ -27,6 +27,7 @@ static const struct {
     {SERVE_EMBEDDINGS, "{\"input\":\"\"}", 400, "\"param\":\"input\""},
     {SERVE_EMBEDDINGS, "{\"input\":[]}", 400, "\"param\":\"input\""},
     {SERVE_EMBEDDINGS, "{\"input\":5}", 400, "a list of strings"},
+    {SERVE_EMBEDDINGS, "{\"input\":[\"a\",[1]]}", 400, "a list of strings"},
     {SERVE_EMBEDDINGS, "{\"input\":[300]}", 400, "the vocabulary has"},
     {SERVE_EMBEDDINGS, "{\"model\":\"m\"}", 400, "input is missing"},
     {SERVE_EMBEDDINGS, "{\"input\":\"a\",\"input\":\"b\"}", 400, "input occurs twice"},

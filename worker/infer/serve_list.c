@@ -36,12 +36,13 @@ static int64_t next_prompt(struct jread *j, const char **at)
     return j->p - *at;
 }
 
-/* Finds the list. Returns false if the member is none, or has another kind of value. Then the
- * request is read as one prompt, and that names the fault if there is one. */
+/* Finds the list. Returns false if the member is none, or has another kind of value, or values of
+ * both kinds. Then the request is read as one prompt, and that names the fault if there is one. */
 static bool find_list(const struct serve_request *q, const char *member, struct prompts_of *l)
 {
     enum jtok t;
     const char *at;
+    char kind = 0; /* first character of each prompt */
     int64_t size;
     *l = (struct prompts_of){0};
     jread_init(&l->j, q->body.data ? q->body.data : "", (size_t)q->body.n);
@@ -51,7 +52,8 @@ static bool find_list(const struct serve_request *q, const char *member, struct 
     if (t != J_KEY || jread_next(&l->j) != J_ARRAY) return false;
     struct jread j = l->j;
     l->begin = j.p - 1;
-    while ((size = next_prompt(&j, &at)) > 0) l->n++, l->size += size;
+    while ((size = next_prompt(&j, &at)) > 0 && (!l->n || *at == kind))
+        kind = *at, l->n++, l->size += size;
     l->end = j.p;
     return !size && l->n > 1;
 }
