@@ -1,6 +1,7 @@
 /* test_grammar.c: draws schemas, lets a vocabulary of bytes or of longer tokens choose texts at
  * random under their masks, and checks each complete text with a slow validator of its own, which
  * reads schema and text again. Checks the exact texts of some schemas, and the refusals. */
+#include <math.h>
 #include <stdarg.h>
 
 #include "api/core/jread.h"
@@ -59,7 +60,8 @@ static bool is_type(enum jtok t, const struct jread *doc, const char *name)
     static const char *const names[] = {
         [J_OBJECT] = "object", [J_ARRAY] = "array",   [J_STRING] = "string", [J_NUMBER] = "number",
         [J_TRUE] = "boolean",  [J_FALSE] = "boolean", [J_NULL] = "null"};
-    if (t == J_NUMBER && !strcmp(name, "integer")) return !memchr(doc->text, '.', doc->len);
+    const double v = t == J_NUMBER ? strtod(doc->text, NULL) : 0;
+    if (t == J_NUMBER && !strcmp(name, "integer")) return v == floor(v);
     return names[t] && !strcmp(names[t], name);
 }
 
@@ -131,6 +133,20 @@ static bool fits_object(const char *schema, const char *doc)
     return true;
 }
 
+/* Checks the number of characters of a string. */
+static bool fits_length(const char *schema, const char *doc)
+{
+    const char *min = member(schema, "minLength"), *max = member(schema, "maxLength");
+    struct jread j;
+    int64_t n = 0, most = 0;
+    if (begin(&j, doc) != J_STRING) return true;
+    char *s = malloc(j.len + 1);
+    for (size_t i = jread_unescape(&j, s); i-- > 0;) n += (s[i] & 0xc0) != 0x80;
+    free(s);
+    if (min && (begin(&j, min), jread_int(&j, &most) || n < most)) return false;
+    return !max || (begin(&j, max), !jread_int(&j, &most) && n <= most);
+}
+
 static bool fits(const char *schema, const char *doc)
 {
     struct jread j;
@@ -148,6 +164,7 @@ static bool fits(const char *schema, const char *doc)
     if (values && !fits_any(values, doc, true)) return false;
     if (one && !same(one, doc)) return false;
     if (type && !fits_type(type, doc)) return false;
+    if (!fits_length(schema, doc)) return false;
     if (*doc == '{' && !fits_object(schema, doc)) return false;
     return *doc != '[' || fits_array(schema, doc);
 }
@@ -214,12 +231,15 @@ static void put_schema(int depth, int defs, bool object)
                                         "{\"type\":\"null\"}",
                                         "{\"type\":[\"integer\",\"null\"]}",
                                         "{\"enum\":[1,12,\"a\",\"ab\",null,{\"k\":[1]},1.5]}",
+                                        "{\"type\":[\"integer\",\"boolean\",\"array\"],\"enum\":"
+                                        "[[{}],2.0,true,{\"k\":[1]},null,\"a\",1.5,25e-1,1e1]}",
+                                        "{\"type\":\"string\",\"minLength\":2,\"maxLength\":5}",
                                         "{\"const\":\"x y\"}",
                                         "{}",
                                         "true"};
     const uint32_t kind = depth <= 0 ? 0 : draw(8);
     if (kind < 3)
-        put("%s", plain[draw(object ? 9 : 10)]);
+        put("%s", plain[draw(object ? 11 : 12)]);
     else if (kind == 3 && defs)
         put("{\"$ref\":\"#/$defs/d%d\",\"title\":\"t\"}", (int)draw((uint32_t)defs));
     else if (kind == 4) {
@@ -379,6 +399,24 @@ static const struct {
     {"{\"enum\":[1,12,13]}", "1", 2},
     {"{\"enum\":[1,12,13]}", "13", 2},
     {"{\"enum\":[1,12,13]}", "14", 0},
+    {"{\"minLength\":1,\"maxLength\":2}", "\"\"", 0},
+    {"{\"minLength\":1,\"maxLength\":2}", "\"\xf0\x9f\x98\x80\\n\"", 2},
+    {"{\"minLength\":1,\"maxLength\":2}", "\"\\u00e9\xc3\xa9", 1},
+    {"{\"minLength\":1,\"maxLength\":2}", "\"aba", 0},
+    {"{\"minLength\":1,\"maxLength\":2}", "\"ab\\", 0},
+    {"{\"type\":[\"string\",\"null\"],\"maxLength\":0}", "\"\"", 2},
+    {"{\"minLength\":2}", "\"abc\"", 2},
+    {"{\"minLength\":2}", "\"a\"", 0},
+    {"{\"type\":\"integer\",\"const\":2.0}", "2.0", 2},
+    {"{\"type\":\"integer\",\"enum\":[1e-1,120e-2,1.50e1,0.0e-9,7]}", "1.50e1", 2},
+    {"{\"type\":\"integer\",\"enum\":[1e-1,120e-2,1.50e1,0.0e-9,7]}", "0.0e-9", 2},
+    {"{\"type\":\"integer\",\"enum\":[1e-1,120e-2,1.50e1,0.0e-9,7]}", "1e", 0},
+    {"{\"type\":\"integer\",\"enum\":[1e-1,120e-2,1.50e1,0.0e-9,7]}", "12", 0},
+    {"{\"type\":\"boolean\",\"enum\":[null,true]}", "true", 2},
+    {"{\"type\":\"boolean\",\"enum\":[null,true]}", "n", 0},
+    {"{\"type\":[\"string\",\"null\"],\"enum\":[[\"b\",{}],\"a\",null,1]}", "null", 2},
+    {"{\"type\":[\"string\",\"null\"],\"enum\":[[\"b\",{}],\"a\",null,1]}", "[", 0},
+    {"{\"enum\":[\"a\",2,null,true]}", "null", 2},
     {"{\"const\":\"a\\\"\\u00e9\"}", "\"a\\\"\xc3\xa9\"", 2},
     {"{\"const\":[1, {\"a\" : null}]}", "[1,{\"a\":null}]", 2},
     {"{\"type\":[\"null\",\"boolean\"]}", "false", 2},
@@ -452,7 +490,9 @@ static void test_refused(void)
          ERR_UNSUPPORTED},
         {"{\"oneOf\":[]}", "\"oneOf\"", ERR_UNSUPPORTED},
         {"{\"allOf\":[]}", "\"allOf\"", ERR_UNSUPPORTED},
-        {"{\"minLength\":1}", "\"minLength\"", ERR_UNSUPPORTED},
+        {"{\"minLength\":2,\"maxLength\":1}", "no string fits", ERR_INVALID},
+        {"{\"type\":\"null\",\"minLength\":2}", "minLength does not belong", ERR_INVALID},
+        {"{\"const\":\"a\",\"maxLength\":2}", "maxLength is not supported beside", ERR_INVALID},
         {"{\"maximum\":1}", "\"maximum\"", ERR_UNSUPPORTED},
         {"{\"anyOf\":[]}", "no value fits", ERR_INVALID},
         {"{\"anyOf\":[1]}", "a list of schemas", ERR_INVALID},
@@ -465,7 +505,10 @@ static void test_refused(void)
         {"{\"type\":\"text\"}", "type must be", ERR_INVALID},
         {"{\"type\":[]}", "empty list", ERR_INVALID},
         {"{\"type\":\"string\",\"items\":{}}", "items does not belong", ERR_INVALID},
-        {"{\"type\":\"string\",\"enum\":[1]}", "type does not allow", ERR_INVALID},
+        {"{\"type\":\"string\",\"enum\":[1,[\"a\"]]}", "schema: enum has no value that type allows",
+         ERR_INVALID},
+        {"{\"properties\":{\"a\":{\"type\":\"integer\",\"const\":2.5}}}",
+         "schema.properties.a: const has no value that type allows", ERR_INVALID},
         {"{\"enum\":[]}", "no value fits", ERR_INVALID},
         {"{\"enum\":[1],\"const\":1}", "says it twice", ERR_INVALID},
         {"{\"minItems\":2,\"maxItems\":1}", "no list fits", ERR_INVALID},

@@ -9,8 +9,8 @@ enum grammar_kind {
     GRAMMAR_UNION, /* link[first, first + n): the nodes of which one fits */
     /* property[first, first + n); child: node of other properties, -1 if there are none */
     GRAMMAR_OBJECT,
-    GRAMMAR_ARRAY, /* child: node of the items; [min, max] items, max -1 for any number */
-    GRAMMAR_STRING,
+    GRAMMAR_ARRAY,  /* child: node of the items; [min, max] items, max -1 for any number */
+    GRAMMAR_STRING, /* [min, max] characters, max -1 for any number */
     GRAMMAR_NUMBER,
     GRAMMAR_INTEGER,
     GRAMMAR_LITERAL, /* literal[first, first + n), sorted: the whole text of the value */

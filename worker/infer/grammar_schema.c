@@ -30,6 +30,8 @@ enum keyword {
     KEY_ITEMS,
     KEY_MIN_ITEMS,
     KEY_MAX_ITEMS,
+    KEY_MIN_LENGTH,
+    KEY_MAX_LENGTH,
     KEY_ENUM,
     KEY_CONST,
     KEY_ANY_OF,
@@ -48,6 +50,8 @@ static const struct {
     [KEY_ITEMS] = {"items", TYPE_ARRAY},
     [KEY_MIN_ITEMS] = {"minItems", TYPE_ARRAY},
     [KEY_MAX_ITEMS] = {"maxItems", TYPE_ARRAY},
+    [KEY_MIN_LENGTH] = {"minLength", TYPE_STRING},
+    [KEY_MAX_LENGTH] = {"maxLength", TYPE_STRING},
     [KEY_ENUM] = {"enum", 0},
     [KEY_CONST] = {"const", 0},
     [KEY_ANY_OF] = {"anyOf", 0},
@@ -137,6 +141,24 @@ static int find_keywords(struct grammar_compiler *c, struct jread *j, struct sch
 
 /* ---- enum, const ----------------------------------------------------------------------------- */
 
+/* Tells whether a number is an integer, as 2.0 and 10e-1 are. */
+static bool is_integer(const char *s, size_t size)
+{
+    int64_t n = 0, before = -1, last = 0, exponent = 0; /* digits, those before the point, and those
+                                                         * up to the last that is not 0 */
+    size_t i = 0;
+    for (; i < size && s[i] != 'e' && s[i] != 'E'; i++) {
+        if (s[i] == '.') before = n;
+        if (s[i] < '0' || s[i] > '9') continue;
+        n++;
+        if (s[i] != '0') last = n;
+    }
+    const bool below = i + 1 < size && s[i + 1] == '-';
+    for (; i < size; i++)
+        if (s[i] >= '0' && s[i] <= '9' && exponent < 1 << 24) exponent = exponent * 10 + s[i] - '0';
+    return !last || last - (before < 0 ? n : before) <= (below ? -exponent : exponent);
+}
+
 static int type_of(enum jtok t, const struct jread *j)
 {
     switch (t) {
@@ -146,11 +168,7 @@ static int type_of(enum jtok t, const struct jread *j)
     case J_TRUE:
     case J_FALSE: return TYPE_BOOLEAN;
     case J_NULL: return TYPE_NULL;
-    default:
-        return memchr(j->text, '.', j->len) || memchr(j->text, 'e', j->len) ||
-                       memchr(j->text, 'E', j->len)
-                   ? TYPE_NUMBER
-                   : TYPE_INTEGER | TYPE_NUMBER;
+    default: return is_integer(j->text, j->len) ? TYPE_INTEGER | TYPE_NUMBER : TYPE_NUMBER;
     }
 }
 
@@ -208,12 +226,14 @@ static int add_value(struct grammar_compiler *c, struct jread *j, enum jtok t)
     return grammar_add_literal(c->g, c->g->n_bytes - begin_at, c->e) < 0 ? -1 : 0;
 }
 
-/* Adds a value of enum or const to the literals of a node. */
+/* Adds a value of enum or const to the literals of a node, if it has one of the types. */
 static int add_allowed(struct grammar_compiler *c, struct grammar_node *node, struct jread *j,
                        enum jtok t, int types)
 {
-    if (types && !(type_of(t, j) & types))
-        return grammar_refuse(c, ERR_INVALID, "enum or const has a value that type does not allow");
+    if (types && !(type_of(t, j) & types)) {
+        if (t == J_OBJECT || t == J_ARRAY) jread_skip(j);
+        return 0;
+    }
     if (add_value(c, j, t)) return -1;
     node->n++;
     return 0;
@@ -233,8 +253,11 @@ static int32_t compile_values(struct grammar_compiler *c, const struct schema *s
         if (t != J_ARRAY) return refuse_key(c, "enum", "must be a list of values");
         while ((t = jread_next(&j)) != J_ARRAY_END)
             if (add_allowed(c, &node, &j, t, types)) return -1;
-        if (!node.n) return refuse_key(c, "enum", "is empty, so no value fits");
     }
+    if (!node.n)
+        return refuse_key(c, s->at[KEY_ENUM] ? "enum" : "const",
+                          types ? "has no value that type allows: change one of them"
+                                : "is empty, so no value fits");
     const int32_t at = grammar_add_node(c->g, GRAMMAR_LITERAL, c->e);
     if (at < 0) return -1;
     c->g->node[at].first = node.first;
@@ -275,6 +298,21 @@ static int32_t compile_array(struct grammar_compiler *c, const struct schema *s)
     const int32_t at = grammar_add_node(c->g, GRAMMAR_ARRAY, c->e);
     if (at < 0) return -1;
     c->g->node[at].child = child;
+    c->g->node[at].min = min;
+    c->g->node[at].max = max;
+    return grammar_measure(c->g, at, c->e) ? -1 : at;
+}
+
+/* Compiles a string, whose length is counted in characters. */
+static int32_t compile_string(struct grammar_compiler *c, const struct schema *s)
+{
+    int32_t min = 0, max = -1;
+    if (take_count(c, s, KEY_MIN_LENGTH, &min) || take_count(c, s, KEY_MAX_LENGTH, &max)) return -1;
+    if (!min && max < 0) return NODE_ANY_STRING;
+    if (max >= 0 && min > max)
+        return refuse_key(c, "minLength", "is over maxLength, so no string fits");
+    const int32_t at = grammar_add_node(c->g, GRAMMAR_STRING, c->e);
+    if (at < 0) return -1;
     c->g->node[at].min = min;
     c->g->node[at].max = max;
     return grammar_measure(c->g, at, c->e) ? -1 : at;
@@ -345,7 +383,7 @@ static int32_t compile_type(struct grammar_compiler *c, const struct schema *s, 
         return grammar_compile_object(c, s->at[KEY_PROPERTIES], s->at[KEY_REQUIRED],
                                       s->at[KEY_ADDITIONAL]);
     if (type == TYPE_ARRAY) return compile_array(c, s);
-    if (type == TYPE_STRING) return NODE_ANY_STRING;
+    if (type == TYPE_STRING) return compile_string(c, s);
     if (type == TYPE_NUMBER) return NODE_ANY_NUMBER;
     if (type != TYPE_INTEGER) return compile_words(c, type == TYPE_BOOLEAN);
     const int32_t at = grammar_add_node(c->g, GRAMMAR_INTEGER, c->e);
@@ -462,7 +500,7 @@ static int32_t compile_found(struct grammar_compiler *c, const struct schema *s)
     if (s->at[KEY_ANY_OF]) return compile_any_of(c, s);
     if (take_types(c, s, &types)) return -1;
     if (s->at[KEY_ENUM] || s->at[KEY_CONST]) {
-        for (int k = KEY_PROPERTIES; k <= KEY_MAX_ITEMS; k++)
+        for (int k = KEY_PROPERTIES; k <= KEY_MAX_LENGTH; k++)
             if (s->at[k])
                 return refuse_key(c, keywords[k].name, "is not supported beside enum or const");
         return compile_values(c, s, types);

@@ -77,7 +77,16 @@ static enum taken take_hex(struct grammar_frame *f, unsigned char c)
     return TAKEN;
 }
 
-static enum taken take_string(struct grammar_frame *f, unsigned char c)
+/* Counts a character that begins, in f->b. Returns false if the string may have no more. */
+static bool take_character(const struct grammar_node *node, struct grammar_frame *f)
+{
+    if (node->max >= 0 && f->b == node->max) return false;
+    if (node->max >= 0 || f->b < node->min) f->b++; /* else the count has no meaning */
+    return true;
+}
+
+static enum taken take_string(const struct grammar_node *node, struct grammar_frame *f,
+                              unsigned char c)
 {
     if (f->state == STRING_HEX) return take_hex(f, c);
     if (f->state == STRING_ESCAPE) {
@@ -87,8 +96,9 @@ static enum taken take_string(struct grammar_frame *f, unsigned char c)
     }
     const int next = utf8_next(f->utf8, c);
     if (next < 0 || c < 0x20) return TAKEN_NOT;
+    if (c == '"') return f->b < node->min ? TAKEN_NOT : TAKEN_LAST;
+    if (!f->utf8 && !take_character(node, f)) return TAKEN_NOT;
     f->utf8 = (uint8_t)next;
-    if (c == '"') return TAKEN_LAST;
     if (c == '\\') f->state = STRING_ESCAPE;
     return TAKEN;
 }
@@ -343,7 +353,7 @@ static enum taken take(const struct grammar *g, struct grammar_way *w, unsigned 
     const struct grammar_node *node = &g->node[f->node];
     switch (node->kind) {
     case GRAMMAR_ROOT: *want = node->child; return f->state++ ? TAKEN_NOT : TAKEN_VALUE;
-    case GRAMMAR_STRING: return take_string(f, c);
+    case GRAMMAR_STRING: return take_string(node, f, c);
     case GRAMMAR_NUMBER:
     case GRAMMAR_INTEGER: return take_number(node, f, c);
     case GRAMMAR_LITERAL: return take_literal(g, f, c);
@@ -485,7 +495,7 @@ bool grammar_in_string(const struct grammar *g, const struct grammar_state *s)
         const struct grammar_frame *f = &s->way[i].frame[s->way[i].depth - 1];
         const struct grammar_node *node = &g->node[f->node];
         if (f->utf8) continue;
-        if (node->kind == GRAMMAR_STRING && f->state == STRING_TEXT) return true;
+        if (node->kind == GRAMMAR_STRING && node->max < 0 && f->state == STRING_TEXT) return true;
         if (node->kind == GRAMMAR_OBJECT && f->state == OBJECT_KEY && has_free(g, node, f))
             return true;
     }
