@@ -651,6 +651,7 @@ static void test_room(void)
     static const struct {
         int64_t seq_len, max_tokens;
         const char *body, *says;
+        int64_t positions; /* max_pos of the model; 0 for a new one */
     } v[] = {
         {40, 16, "\"max_tokens\":17", "sampling.max_tokens 16: raise it"},
         {40, 16, "\"max_tokens\":60", "raise it, and data.seq_len"},
@@ -671,10 +672,21 @@ static void test_room(void)
         {2, 1, "\"n\":1", "raise data.seq_len to 259, or shorten the prompt"},
         {3, 2, "\"max_tokens\":1,\"echo\":true", "raise data.seq_len to 4, or lower max_tokens"},
         {2, 1, "\"max_tokens\":0,\"echo\":true", "raise data.seq_len to 3, or shorten the prompt"},
+        /* a model with fewer positions than the request needs */
+        {10, 9, "\"max_tokens\":8", "data.seq_len 10: raise data.seq_len to 11, or lower max", 11},
+        {10, 9, "\"max_tokens\":9",
+         "data.seq_len 10: the model itself ends at 11 positions: lower max_tokens", 11},
+        {10, 9, "\"n\":1", "for data.seq_len 10: raise data.seq_len to 100, or lower sampl", 100},
+        {40, 16, "\"max_tokens\":60", "raise it, and data.seq_len", 63},
+        {40, 16, "\"max_tokens\":60",
+         "sampling.max_tokens 16: the model itself ends at 62 positions: lower max_tokens", 62},
     };
     const struct job_spec before = spec;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         char text[128];
+        if (v[i].positions) spec_intern(&spec, "/model", 6, &spec.model.path);
+        if (v[i].positions) spec.model.shape.family = FAMILY_GPT2;
+        spec.model.shape.max_pos = v[i].positions;
         spec.data.seq_len = v[i].seq_len;
         spec.sampling.max_tokens = v[i].max_tokens;
         snprintf(text, sizeof text, "\"prompt\":\"abc\",%s", v[i].body);

@@ -1,7 +1,36 @@
 /* request_check.c: checks the rules that concern several members of a request, when all are
  * read. */
+#include <stdio.h>
+#include <string.h>
 #include "api/core/job.h"
 #include "worker/infer/request_body.h"
+#include "worker/plan/plan.h"
+
+/* Tells how to change data.seq_len for a request of `need` tokens. */
+static void say_length(const struct job_spec *s, int64_t need, int64_t wanted, char out[128])
+{
+    const int64_t most = plan_positions(s);
+    if (need > most)
+        snprintf(out, 128, "the model itself ends at %lld positions: ", (long long)most);
+    else
+        snprintf(out, 128, "raise data.seq_len to %lld, or ",
+                 (long long)(wanted < most ? wanted : most));
+}
+
+/* Refuses a max_tokens over the job's. `need` counts the prompt, too. */
+static int refuse_max_tokens(struct request_body *b, int64_t need)
+{
+    const int64_t positions = plan_positions(b->spec);
+    char how[128] = "raise it";
+    if (need > positions)
+        snprintf(how, sizeof how, "the model itself ends at %lld positions: lower max_tokens",
+                 (long long)positions);
+    else if (need > b->spec->data.seq_len)
+        strcpy(how, "raise it, and data.seq_len");
+    return err_field(b->e, ERR_TOO_LARGE, "max_tokens",
+                     "max_tokens %lld: this job was planned for sampling.max_tokens %lld: %s",
+                     (long long)b->r->max_tokens, (long long)b->spec->sampling.max_tokens, how);
+}
 
 /* Refuses a request whose prompt and answer together would be longer than the job allows. The
  * error names the fields to change. */
@@ -16,18 +45,16 @@ static int check_room(struct request_body *b, const char *prompt)
                        : !b->length && n + 1 > S ? "give the request max_tokens 0"
                        : b->length               ? "lower max_tokens"
                                    : "lower sampling.max_tokens, or give the request a max_tokens";
-    if (max > most)
-        return err_field(
-            b->e, ERR_TOO_LARGE, "max_tokens",
-            "max_tokens %lld: this job was planned for sampling.max_tokens %lld: raise it%s",
-            (long long)max, (long long)most, need > S ? ", and data.seq_len" : "");
+    if (max > most) return refuse_max_tokens(b, need);
     if (need <= S) return 0;
+    char length[128];
+    say_length(b->spec, need, longer, length);
     b->r->too_long = true;
     return err_field(b->e, ERR_TOO_LARGE, prompt,
                      "the prompt of %lld tokens and %s %lld are %lld together: the job was planned "
-                     "for data.seq_len %lld: raise data.seq_len to %lld, or %s",
+                     "for data.seq_len %lld: %s%s",
                      (long long)n, b->length ? "max_tokens" : "sampling.max_tokens", (long long)max,
-                     (long long)need, (long long)S, (long long)longer, less);
+                     (long long)need, (long long)S, length, less);
 }
 
 /* Makes the answer of a served request that says no length as long as the sequence allows. */

@@ -135,6 +135,20 @@ static int take_member(struct input *b, struct err *e)
     return t == J_NULL || t == J_ERROR ? 0 : members[i].take(b, t, e);
 }
 
+static int refuse_length(const struct job_spec *s, int64_t n, struct err *e)
+{
+    const int64_t most = plan_positions(s);
+    char how[96];
+    if (n > most)
+        snprintf(how, sizeof how, "; the model itself ends at %lld positions", (long long)most);
+    else
+        snprintf(how, sizeof how, ", or raise data.seq_len to %lld", (long long)n);
+    return err_field(e, ERR_TOO_LARGE, "input",
+                     "input has %lld tokens: the job was planned for data.seq_len %lld: shorten "
+                     "the text%s",
+                     (long long)n, (long long)s->data.seq_len, how);
+}
+
 static int take_body(struct input *b, struct err *e)
 {
     const int64_t S = b->in->spec->data.seq_len;
@@ -152,10 +166,7 @@ static int take_body(struct input *b, struct err *e)
         return err_field(e, ERR_INVALID, "input", "input is missing or empty: give one token");
     b->r->too_long = b->r->n_tokens > S;
     if (!b->r->too_long) return 0;
-    return err_field(e, ERR_TOO_LARGE, "input",
-                     "input has %lld tokens: the job was planned for data.seq_len %lld: shorten "
-                     "the text, or raise data.seq_len to %lld",
-                     (long long)b->r->n_tokens, (long long)S, (long long)b->r->n_tokens);
+    return refuse_length(b->in->spec, b->r->n_tokens, e);
 }
 
 int serve_embed_read(const struct infer *in, struct serve_request *q, struct err *e)

@@ -2,11 +2,23 @@
  * among them, because their sizes are in the requests. */
 #include "api/core/job.h"
 #include "api/core/mem.h"
+#include "worker/family/family.h"
 #include "worker/plan/placer.h"
+#include "worker/program/rope.h"
 
 int plan_alternatives(const struct job_spec *spec)
 {
     return job_has_bodies(spec) ? PLAN_ALTERNATIVES : spec->sampling.logprobs;
+}
+
+int64_t plan_positions(const struct job_spec *s)
+{
+    const struct model_shape *m = &s->model.shape;
+    if (spec_new_model(s)) return INT64_MAX; /* it is made as long as the job says */
+    if (family_row(m)->position_table) return family_positions(m);
+    if (m->max_pos < 1 || !family_rotates(m)) return INT64_MAX;
+    const double n = rope_positions(m, s->model.rope.type != 0);
+    return n < (double)INT64_MAX ? (int64_t)n : INT64_MAX;
 }
 
 int plan_batch_worth(const struct plan *p, int64_t memory_limit, enum plan_batch *by)

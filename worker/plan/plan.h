@@ -525,6 +525,9 @@ void plan_set_stage(struct plan *p, int stage);
  * report log-probabilities. */
 #define PLAN_ALTERNATIVES 20
 int plan_alternatives(const struct job_spec *spec);
+/* Returns the most positions that the model of a job is made for, or INT64_MAX if any number is
+ * right: in a new model, and in one that has no positions. */
+int64_t plan_positions(const struct job_spec *s);
 /* Returns how many prompts, 1 to JOB_AUTO_BATCH, a generate job should process together. Sets *by
  * to the bound that decided the number. p must be placed. memory_limit is in bytes per rank; 0
  * means that it is not known. There are two bounds:
