@@ -79,7 +79,9 @@ static void say_length(const struct cli *c, int64_t seq_len, int64_t most)
 {
     char tokens[TEXT_SHORT], all[TEXT_SHORT];
     text_count(all, (double)most);
-    cli_say(c, "a request has at most %s tokens with its answer%s%s%s: --set data.seq_len=N",
+    cli_say(c,
+            "a text, or a prompt with its answer, has at most %s tokens%s%s%s: "
+            "--set data.seq_len=N",
             text_count(tokens, (double)seq_len), most > seq_len ? ", of the model's " : "",
             most > seq_len ? all : "", most > seq_len ? " positions" : "");
 }
