@@ -85,12 +85,23 @@ until_ok 600 serves && ok "the job serves again" || bad "the job serves again" "
 kill -9 "$(procs seqw)"
 until_ok 600 serves && ok "also after its agent was killed" || bad "also after its agent was killed" "$T/answer"
 
+# Asks a shared job the same prompt as its owner and as another user. Prints the tokens that the second one took.
+BOB=$(seqctl tokens create --user bob -q) || bad "a token for bob"
+taken_by_bob() { # NAME
+    local said
+    said=$(printf 'The ranks of a ring. %.0s' $(seq 20))
+    ask completions "{\"model\": \"$1\", \"prompt\": \"$said\", \"max_tokens\": 1}"
+    TOKEN=$BOB ask completions "{\"model\": \"$(field "$id" owner)/$1\", \"prompt\": \"$said\", \"max_tokens\": 1}"
+    grep -o '"cached_tokens": *[0-9]*' "$T/answer" | grep -o '[0-9]*$' || cat "$T/answer"
+}
+
 # ---- seqctl serve and chat ----------------------------------------------------------------------
 # A model directory: its name, and its positions.
-base=$(seqctl serve model -q --set model.init=random --set seed=1 --set serve.max_requests=2 --set resources.threads=1)
+base=$(seqctl serve model -q --set model.init=random --set seed=1 --set serve.max_requests=2 --set serve.shared=true --set resources.threads=1)
 same "serve -q prints the base URL" "$base" "$URL/openai/v1"
 two=$(seqctl ls --name model -o name -q)
 same "a model directory has its positions" "$(field "$two" spec_effective.data.seq_len) $(field "$two" spec_effective.sampling.max_tokens)" "4096 1024"
+same "another user takes nothing of a prompt" "$(taken_by_bob model)" 0
 talk() { printf '%s\n' "$@" | seqctl chat model --max-tokens 8 2>"$T/talk.err"; }
 talk "Who are you?" "Why?" >"$T/talk" && ok "chat from a pipe" || bad "chat from a pipe" "$T/talk.err"
 check "an answer a line" test "$(wc -l <"$T/talk")" -ge 2
@@ -108,10 +119,11 @@ wait "$waiting"; same "serve ends as a job that never serves" $? 11
 check "cancel the other" seqctl cancel first
 # The lines that serve prints for a shell work in one. A model of bytes has no chat template.
 check "init serve" seqctl init serve made.yaml
-seqctl serve made.yaml --name made --set resources.threads=1 >"$T/lines" 2>"$T/out" && ok "serve takes it" || bad "serve takes it" "$T/out"
+seqctl serve made.yaml --name made --set resources.threads=1 --set serve.shared=true --set serve.share_prefixes=true >"$T/lines" 2>"$T/out" && ok "serve takes it" || bad "serve takes it" "$T/out"
 check "no token is in the lines" sh -c "! grep -q '$TOKEN' '$T/lines'"
 sed -i 's#/chat/completions#/completions#; s#"messages": *\[.*\]#"prompt": "a"#' "$T/lines"
 says "its lines ask the job" '"text_completion"' bash "$T/lines"
+check "with serve.share_prefixes another user takes pages" test "$(taken_by_bob made)" -ge 64
 check "cancel it, too" seqctl cancel made --wait --timeout $((60 * PATIENCE))
 
 # ---- the end -------------------------------------------------------------------------------------
