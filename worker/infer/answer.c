@@ -112,13 +112,6 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
 
 /* ---- continuing ------------------------------------------------------------------------------ */
 
-static bool all_finite(const float *logits, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(logits[i])) return false;
-    return true;
-}
-
 /* Reports that a logit of an answer is NaN or infinite. All ranks call this function, and they
  * report the same logit. */
 static int blame_logits(const struct infer *in, const struct infer_work *w, struct err *e)
@@ -169,7 +162,6 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
         kept[i] = w->logits[ends->id[i]];
         w->logits[ends->id[i]] = -INFINITY;
     }
-    w->sampler.allowed = steer_mask(&w->steer, r, ends);
     w->sampler.bias = r->bias;
     w->sampler.n_bias = r->n_bias;
     const int32_t token = steer_stuck(r, w->sampler.allowed)
@@ -269,16 +261,30 @@ static void note_token(const struct infer *in, struct infer_work *w)
     prefill_done_part(in, w, prompt + (1 - prompt) * n / (double)(r->n * r->max_tokens));
 }
 
-/* Chooses the next token of a continuation from w->logits, on this rank, without a message to
- * other ranks. */
-static void choose_next(const struct infer *in, struct infer_work *w)
+static const struct token_ends *ends_of(const struct infer *in)
 {
+    return in->ends ? in->ends : &bytes_end;
+}
+
+/* Works that choose tokens at the same time. */
+struct choosing {
+    const struct infer *in;
+    struct infer_work *const *at;
+};
+
+/* Chooses the next token of work i from its logits, on this rank, without a message to other
+ * ranks. */
+static void choose_next(void *arg, int64_t i, int worker)
+{
+    const struct choosing *c = arg;
+    struct infer_work *w = c->at[i];
     const struct request *r = &w->request;
-    const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
+    const struct token_ends *const ends = ends_of(c->in);
     struct sample_key key = r->key;
+    (void)worker;
     key.sequence = w->sequence;
     key.position = r->n_tokens + w->n;
-    w->choice = all_finite(w->logits, in->model->shape.vocab)
+    w->choice = sample_finite(w->logits, c->in->model->shape.vocab)
                     ? choose(w, r, ends, w->n >= r->min_tokens || r->ignore_eos, &key)
                     : AGREE_NOT_FINITE;
 }
@@ -289,9 +295,12 @@ static int choose_tokens(const struct infer *in, struct infer_work *const *at, i
 {
     struct model *m = in->model;
     struct agree_choice choice[JOB_MAX_BATCH];
+    /* the works share the memory in which a mask is made */
+    for (int i = 0; i < n; i++)
+        at[i]->sampler.allowed = steer_mask(&at[i]->steer, &at[i]->request, ends_of(in));
+    be_host_run(m->be, choose_next, &(struct choosing){in, at}, n);
     for (int i = 0; i < n; i++) {
         const struct request *r = &at[i]->request;
-        choose_next(in, at[i]);
         choice[i] = (struct agree_choice){at[i]->choice, r->id, r->n_tokens + at[i]->n};
     }
     const int bad = agree_on(m->comm, m->bounce, choice, n, e);
@@ -307,7 +316,7 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
 {
     const struct request *r = &w->request;
     const int n_top = r->logprobs > 0 ? r->logprobs : 0;
-    const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
+    const struct token_ends *const ends = ends_of(in);
     const int32_t token = (int32_t)w->choice;
     bool closed;
     *ended = true;

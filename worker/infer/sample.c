@@ -74,6 +74,42 @@ static bool may_choose(const struct sampler *s, int32_t id, int32_t banned)
     return id != banned && (!s->allowed || s->allowed[id / 64] >> id % 64 & 1);
 }
 
+/* Tells whether z of each id is its logit. */
+static bool is_plain(const struct sampler *s, const struct sample_options *o, int32_t banned)
+{
+    return banned < 0 && !s->allowed && !s->n_bias && o->repetition == 1 && o->frequency == 0 &&
+           o->presence == 0;
+}
+
+enum { LANES = 16 };
+
+/* Returns the lowest id with the largest logit. The lanes need not wait for each other. */
+static int32_t largest(const float *logits, int64_t n)
+{
+    float most[LANES], best;
+    int64_t i = 0;
+    for (int k = 0; k < LANES; k++) most[k] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) most[k] = logits[i + k] > most[k] ? logits[i + k] : most[k];
+    for (; i < n; i++) most[0] = logits[i] > most[0] ? logits[i] : most[0];
+    best = most[0];
+    for (int k = 1; k < LANES; k++) best = most[k] > best ? most[k] : best;
+    assert(isfinite(best));
+    for (i = 0; logits[i] != best;) i++;
+    return (int32_t)i;
+}
+
+bool sample_finite(const float *logits, int64_t n)
+{
+    float sum[LANES] = {0}, all = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) sum[k] += logits[i + k] * 0; /* NaN stays NaN */
+    for (; i < n; i++) all += logits[i] * 0;
+    for (int k = 0; k < LANES; k++) all += sum[k];
+    return all == 0;
+}
+
 /* Fills z. Returns the id with the largest z. If several ids have the largest z, returns the
  * lowest of these ids. */
 static int32_t penalise(struct sampler *s, const float *logits, const struct sample_options *o,
@@ -169,7 +205,9 @@ static int32_t draw(const struct sampler *s, int32_t last, double min_p, double 
 int32_t sampler_choose(struct sampler *s, const float *logits, const struct sample_options *o,
                        int32_t banned, const struct sample_key *key)
 {
-    int32_t best = penalise(s, logits, o, banned), last = -1;
+    int32_t best, last = -1;
+    if (o->temperature <= 0 && is_plain(s, o, banned)) return largest(logits, s->n_vocab);
+    best = penalise(s, logits, o, banned);
     if (o->temperature <= 0) return best;
     for (int64_t i = 0; i < s->n_vocab; i++)
         s->weight[i] = exp((s->z[i] - s->z[best]) / o->temperature);

@@ -23,6 +23,7 @@
 #ifndef SEQD_INFER_SAMPLE_H
 #define SEQD_INFER_SAMPLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
@@ -79,6 +80,8 @@ void sampler_take(struct sampler *s, int32_t token);
  * -inf. */
 int32_t sampler_choose(struct sampler *s, const float *logits, const struct sample_options *o,
                        int32_t banned, const struct sample_key *key);
+/* Tells whether no logit is NaN or infinite. */
+bool sample_finite(const float *logits, int64_t n);
 /* Returns a uniform number in [0, 1) with 53 bits. Tests call it, too. */
 double sample_uniform(const struct sample_key *key);
 
