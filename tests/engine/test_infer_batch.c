@@ -7,6 +7,7 @@
 
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "tests/lib/kinds.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/reading.h"
 #include "worker/comm/ledger.h"
@@ -22,35 +23,6 @@
 static char scratch[64];
 
 /* clang-format off */
-static const struct kind {
-    const char *name;
-    int32_t precision, determinism;
-    struct model_shape shape; /* fields in addition to those that all models have */
-    bool load;                /* the prompts follow a context */
-} models[] = {
-    {"llama", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
-    {"bf16", PRECISION_BF16, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2, .qkv_bias = 1}},
-    {"fp16", PRECISION_FP16, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
-    {"ranks", PRECISION_FP32, DET_RANKS, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
-    {"window", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 4, .window = 9}},
-    {"gpt2", PRECISION_FP32, DET_RUN, {.family = FAMILY_GPT2, .max_pos = 128, .tied = 1}},
-    {"gpt_oss", PRECISION_FP32, DET_RUN,
-     {.family = FAMILY_GPT_OSS, .n_kv_heads = 2, .window = 9, .layer_mask = {2}, .n_experts = 3,
-      .experts_per_token = 2}},
-    {"tnl", PRECISION_FP32, DET_RUN, {.family = FAMILY_TNL, .layer_mask = {1}}},
-    {"loaded", PRECISION_FP32, DET_RUN, {.family = FAMILY_TNL, .layer_mask = {1}}, .load = true},
-    {"linear", PRECISION_BF16, DET_RUN,
-     {.family = FAMILY_LINEAR, .feature_map = ACT_ELU1, .normalise = 1}},
-    {"minimax", PRECISION_FP32, DET_RUN,
-     {.family = FAMILY_MINIMAX, .n_kv_heads = 2, .n_experts = 3, .experts_per_token = 2,
-      .residual = {1, 1, 1, 1, 1, 1}}},
-    {"qwen3_next", PRECISION_FP32, DET_RUN,
-     {.family = FAMILY_QWEN3_NEXT, .n_kv_heads = 2, .layer_mask = {1}, .dense_mask = {1},
-      .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 6, .delta_value_dim = 5,
-      .conv_width = 3, .n_experts = 3, .experts_per_token = 2, .expert_width = 12,
-      .shared_width = 10}},
-};
-
 #define LINE(id, body)                                                                             \
     "{\"custom_id\":\"" id "\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{" body "}}\n"
 static const char requests[] =
@@ -360,7 +332,7 @@ static void compare(const struct kind *x, const char *file, int P)
 
 static void test_requests(void)
 {
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+    for (int i = 0; i < N_MODELS; i++)
         for (int P = 1; P <= 2; P++) compare(&models[i], "batch.jsonl", P);
     compare(&models[0], "batch.jsonl", 3);
 }
@@ -374,7 +346,7 @@ static void test_continuations(void)
     static struct whole w, one;
     put("alone-batch.jsonl", text, sizeof text - 1);
     put("first-batch.jsonl", first, sizeof first - 1);
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+    for (int i = 0; i < N_MODELS; i++)
         for (int P = 1; P <= 2; P++) {
             run_whole(&w, &models[i], "alone-batch.jsonl", P, 3);
             const char *at[3], *const end = "\"finish_reason\"";

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/core/log.h"
+#include "tests/lib/kinds.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
 #include "worker/family/family.h"
@@ -223,21 +224,8 @@ static void spec_of(struct job_spec *s, int P, bool states)
     spec_defaults(s);
     shape_defaults(&s->model.shape);
     s->kind = JOB_SERVE;
-    s->model.shape = (struct model_shape){.family = FAMILY_LLAMA, .n_kv_heads = 2};
-    if (states)
-        s->model.shape = (struct model_shape){.family = FAMILY_QWEN3_NEXT,
-                                              .n_kv_heads = 2,
-                                              .layer_mask = {1},
-                                              .dense_mask = {3},
-                                              .delta_heads = 4,
-                                              .delta_key_heads = 2,
-                                              .delta_key_dim = 6,
-                                              .delta_value_dim = 5,
-                                              .conv_width = 3,
-                                              .n_experts = 3,
-                                              .experts_per_token = 2,
-                                              .expert_width = 12,
-                                              .shared_width = 10};
+    s->model.shape = kind_of(states ? "qwen3_next" : "llama")->shape;
+    if (states) s->model.shape.dense_mask[0] = 3;
     small_sizes(&s->model.shape, 48);
     s->model.shape.n_kv_heads = 2;
     s->seed = 3;

@@ -45,6 +45,7 @@ struct trial {
     int64_t now;
     uint64_t rng;
     int32_t room[P_MOST][SLOTS][MOST], *table[P_MOST][SLOTS];
+    int32_t loaded[P_MOST][SLOTS][MOST]; /* the tables, from the entries that pages_changed says */
     uint64_t stamp[P_MOST][N_PAGES][CACHE_PAGE];
     int64_t n_hits, n_waits, n_bad; /* n_bad: results that differ from those of the model */
 };
@@ -191,8 +192,18 @@ static uint64_t *stamp_at(struct trial *t, int slot, int64_t pos)
 {
     const int64_t k = pos / CACHE_PAGE;
     const int q = (int)(k % t->P);
-    const int32_t place = t->table[q][slot][k / t->P];
+    const int32_t place = t->loaded[q][slot][k / t->P];
     return &t->stamp[q][place][pos % CACHE_PAGE];
+}
+
+static void load(struct trial *t, int slot)
+{
+    for (int q = 0; q < t->P; q++) {
+        int64_t from;
+        const int64_t n = pages_changed(&t->at[q], slot, &from);
+        memcpy(t->loaded[q][slot] + from, t->table[q][slot] + from, (size_t)n * sizeof(int32_t));
+        differs(t, pages_changed(&t->at[q], slot, &from) != 0);
+    }
 }
 
 static void check_stamps(struct trial *t, int slot)
@@ -219,6 +230,7 @@ static void begin(struct trial *t, int slot)
     begin_entries(t, s, whole);
     for (int q = 0; q < t->P; q++)
         differs(t, pages_begin(&t->at[q], slot, &a) != s->n_kept * CACHE_PAGE);
+    load(t, slot);
     s->n_done = s->n_kept * CACHE_PAGE;
     s->busy = true;
     t->n_hits += s->n_kept > 0;
@@ -237,6 +249,7 @@ static void compute(struct trial *t, int slot)
     const struct pages_text done = {x->token, NULL, prompt, 0};
     keep_entries(t, s, prompt);
     for (int q = 0; q < t->P; q++) pages_keep(&t->at[q], slot, &done);
+    load(t, slot);
     check_stamps(t, slot);
 }
 

@@ -273,8 +273,23 @@ bool pages_fit(const struct pages *p, const struct pages_ask *a)
 /* Sets page k of the sequence of a slot. */
 static void set_page(struct pages *p, int slot, int64_t k, int32_t i)
 {
-    p->sequence[slot].page[k] = i;
-    if (k % p->o.P == p->o.rank) p->o.table[slot][k / p->o.P] = (int32_t)(i % p->o.n_pages);
+    struct pages_sequence *s = &p->sequence[slot];
+    const int64_t at = k / p->o.P;
+    s->page[k] = i;
+    if (k % p->o.P != p->o.rank) return;
+    p->o.table[slot][at] = (int32_t)(i % p->o.n_pages);
+    if (s->from == s->to) s->from = s->to = at;
+    if (at < s->from) s->from = at;
+    if (at >= s->to) s->to = at + 1;
+}
+
+int64_t pages_changed(struct pages *p, int slot, int64_t *from)
+{
+    struct pages_sequence *s = &p->sequence[slot];
+    const int64_t n = s->to - s->from;
+    *from = s->from;
+    s->from = s->to = 0;
+    return n;
 }
 
 /* Gives the sequence the first page of another sequence, for a test that must notice it. */

@@ -39,7 +39,9 @@ struct pages_sequence {
     int32_t adapter;
     int64_t n, n_kept; /* number of its pages, of which the first n_kept are kept */
     int32_t *page;     /* [most]: indexes in pages.page */
-    int state;         /* place of the states with which it began; PAGES_NO_STATE if none */
+    /* entries [from, to) of its table have changed since the last pages_changed */
+    int64_t from, to;
+    int state; /* place of the states with which it began; PAGES_NO_STATE if none */
 };
 
 #define PAGES_NO_STATE (-1)
@@ -95,6 +97,9 @@ struct pages_text {
  * that page in place of its own, which is freed, and its table changes. The sequence must not
  * write into these pages from now on. */
 void pages_keep(struct pages *p, int slot, const struct pages_text *t);
+/* Returns the number of entries of a slot's table that have changed since the last call, or that
+ * lie between such entries. Sets *from to the first of them. */
+int64_t pages_changed(struct pages *p, int slot, int64_t *from);
 /* Keeps the states after the sequence's kept pages. Returns the place to which the caller copies
  * the slot's states, which is that of the states used least recently if all are taken. Returns
  * PAGES_NO_STATE if these states are kept already or no place exists. */

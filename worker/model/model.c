@@ -9,6 +9,7 @@
 #include "api/core/mem.h"
 #include "api/core/mutant.h"
 #include "kernels/precision.h"
+#include "worker/plan/paged.h"
 #include "worker/program/rope.h"
 
 /* ---- placing --------------------------------------------------------------------------------- */
@@ -475,28 +476,55 @@ void model_use(struct model *m, int slot)
     m->slot = slot;
 }
 
+/* Fails if the cache of a slot has no room for another token. */
+static int check_room(const struct model *m, int slot, struct err *e)
+{
+    const struct plan *p = m->plan;
+    const struct model_cache *c = &m->cache[slot];
+    if (p->paged && c->n_tokens >= p->seq_len)
+        return err_set(e, ERR_TOO_LARGE, "the tables were planned for %lld tokens",
+                       (long long)p->seq_len);
+    if (!p->paged && c->n_decoded >= p->n_decode)
+        return err_set(e, ERR_TOO_LARGE, "the cache was planned for %lld new tokens",
+                       (long long)p->n_decode);
+    return 0;
+}
+
+static struct section_row next_row(const struct model *m, const struct model_next *next, int i,
+                                   int n)
+{
+    const struct model_cache *c = &m->cache[next[i].slot];
+    const int of = mutant_on(MUTANT_ADAPTER_ROW) ? next[(i + 1) % n].slot : next[i].slot;
+    const bool paged = m->plan->paged;
+    return (struct section_row){
+        .slot = next[i].slot,
+        .token = next[i].token,
+        .adapter = m->cache[of].adapter,
+        .pos = paged ? c->n_tokens : m->carry.n_tokens + c->shard.S + c->n_decoded,
+        .own = paged ? paged_owner(m->plan->sp, c->n_tokens) == m->rank : stores(m, c->n_decoded)};
+}
+
+static void count_row(struct model *m, const struct section_row *row)
+{
+    struct model_cache *c = &m->cache[row->slot];
+    if (m->plan->paged) {
+        c->n_tokens++;
+        return;
+    }
+    c->n_decoded++;
+    c->used += row->own;
+}
+
 int model_decode_all(struct model *m, const struct model_next *next, int n, struct err *e)
 {
-    struct section_row row[JOB_MAX_BATCH];
+    struct section_row row[JOB_MAX_BATCH] = {0};
     assert(m->plan->cache_rows && n > 0 && n <= m->plan->batch);
-    if (m->plan->paged) return model_decode_paged(m, next, n, e);
     for (int i = 0; i < n; i++) {
-        const struct model_cache *c = &m->cache[next[i].slot];
-        const int of = mutant_on(MUTANT_ADAPTER_ROW) ? next[(i + 1) % n].slot : next[i].slot;
-        row[i] = (struct section_row){.slot = next[i].slot,
-                                      .token = next[i].token,
-                                      .adapter = m->cache[of].adapter,
-                                      .pos = m->carry.n_tokens + c->shard.S + c->n_decoded,
-                                      .own = stores(m, c->n_decoded)};
-        if (c->n_decoded >= m->plan->n_decode)
-            return err_set(e, ERR_TOO_LARGE, "the cache was planned for %lld new tokens",
-                           (long long)m->plan->n_decode);
+        if (check_room(m, next[i].slot, e)) return -1;
+        row[i] = next_row(m, next, i, n);
     }
     if (section_decode(m, row, n, e)) return -1;
-    for (int i = 0; i < n; i++) {
-        m->cache[row[i].slot].n_decoded++;
-        m->cache[row[i].slot].used += row[i].own;
-    }
+    for (int i = 0; i < n; i++) count_row(m, &row[i]);
     return 0;
 }
 

@@ -72,7 +72,8 @@ struct model_cache {
     int32_t adapter;    /* index of the sequence's adapter, or ADAPTER_BASE */
     /* With pages, the members above except adapter are not used. n_tokens is the number of
      * positions whose keys and values are known. The caller fills pages [plan->table] with the
-     * pages of this rank's pool, before the positions that lie in them are computed. */
+     * pages of this rank's pool, before the positions that lie in them are computed, and calls
+     * model_load_pages. */
     int64_t n_tokens;
     int32_t *pages; /* in the plan's memory */
 };
@@ -360,6 +361,8 @@ struct model_piece {
  * the caller lowers n_tokens, later tokens are forgotten. Collective. Fails with the errors of
  * comm. */
 int model_piece(struct model *m, const struct model_piece *p, struct err *e);
+/* Tells the device that pages [from, from + n) of cache[slot] have changed. */
+void model_load_pages(struct model *m, int slot, int64_t from, int64_t n);
 /* Copies the states that all layers have in one place to another place. Places 0 to plan->batch - 1
  * belong to the slots, and plan->n_kept_states places follow them, which the caller uses as it
  * likes. Does nothing for a model without states. */
@@ -370,8 +373,6 @@ int model_piece_owner(const struct model *m, const struct model_piece *p, int64_
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
-/* model_decode_all for a plan with pages. */
-int model_decode_paged(struct model *m, const struct model_next *next, int n, struct err *e);
 /* Return b as operations read it. batch_inputs copies the arrays that `in` and the layers read to
  * the device. batch_loss copies the arrays that the loss reads. */
 const struct batch *batch_inputs(struct model *m, const struct batch *b);

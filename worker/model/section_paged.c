@@ -31,11 +31,12 @@ static int32_t *table_of(const struct model *m, int slot)
     return (int32_t *)((char *)m->prog.paged.table + slot * m->prog.paged.stride);
 }
 
-/* Copies the page table of a slot to the device. */
-static void load_table(struct model *m, int slot)
+void model_load_pages(struct model *m, int slot, int64_t from, int64_t n)
 {
-    int32_t *to = table_of(m, slot), *from = m->cache[slot].pages;
-    if (to != from) m->be->ops->upload(m->be, to, from, m->plan->table * (int64_t)sizeof *to);
+    int32_t *to = table_of(m, slot), *pages = m->cache[slot].pages;
+    assert(from >= 0 && from + n <= m->plan->table);
+    if (n > 0 && to != pages)
+        m->be->ops->upload(m->be, to + from, pages + from, n * (int64_t)sizeof *to);
 }
 
 /* Returns the row of the pool that has this rank's row i of a sequence. */
@@ -88,27 +89,6 @@ struct sp_keys section_paged_row(struct model *m, const struct here *h, const st
                             .pages = table_of(m, read),
                             .lo = first_seen(m, o, row->pos),
                             .n = n + row->own};
-}
-
-int model_decode_paged(struct model *m, const struct model_next *next, int n, struct err *e)
-{
-    struct section_row row[JOB_MAX_BATCH] = {0};
-    for (int i = 0; i < n; i++) {
-        const struct model_cache *c = &m->cache[next[i].slot];
-        const int of = mutant_on(MUTANT_ADAPTER_ROW) ? next[(i + 1) % n].slot : next[i].slot;
-        row[i] = (struct section_row){.slot = next[i].slot,
-                                      .token = next[i].token,
-                                      .adapter = m->cache[of].adapter,
-                                      .pos = c->n_tokens,
-                                      .own = paged_owner(m->plan->sp, c->n_tokens) == m->rank};
-        if (c->n_tokens >= m->plan->seq_len)
-            return err_set(e, ERR_TOO_LARGE, "the tables were planned for %lld tokens",
-                           (long long)m->plan->seq_len);
-        load_table(m, next[i].slot);
-    }
-    if (section_decode(m, row, n, e)) return -1;
-    for (int i = 0; i < n; i++) m->cache[next[i].slot].n_tokens++;
-    return 0;
 }
 
 /* ---- a piece of a prompt --------------------------------------------------------------------- */
@@ -278,7 +258,6 @@ int model_piece(struct model *m, const struct model_piece *p, struct err *e)
         return -1;
     section_resize(m);
     fill_piece(m, p);
-    load_table(m, p->slot);
     m->prog.paged.piece = p;
     m->prog.paged.window = -1;
     m->prog.frame.by_row = false;
