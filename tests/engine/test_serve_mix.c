@@ -13,6 +13,7 @@
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/serve.h"
+#include "worker/infer/serve_turn.h"
 #include "worker/model/host_copy.h"
 #include "worker/plan/adapter_facts.h"
 #include "worker/plan/check.h"
@@ -25,7 +26,7 @@ static const char *const facts =
 struct told {
     char *text;
     size_t size;
-    int status;
+    int status, place; /* place: the order in which answers ended, from 1 on */
     bool closed;
 };
 
@@ -33,9 +34,10 @@ struct mix {
     struct job_spec spec;
     int n; /* number of requests, of which the first n_kept are not dropped */
     int n_wanted;
-    bool alone; /* one request at a time, each from a user of its own */
-    bool talks; /* one request at a time, `delay` passes after the answer before it */
-    int delay, n_passes;
+    bool alone;   /* one request at a time, each from a user of its own */
+    bool talks;   /* one request at a time, `delay` passes after the answer before it */
+    bool at_once; /* all requests at once */
+    int delay, n_passes, n_ended;
     uint64_t rng;
     char (*body)[BODY];
     int32_t *adapter;
@@ -136,14 +138,14 @@ static void go_on(struct mix *x, bool idle)
 static int receive(void *arg, int wait_ms, bool room, struct err *e)
 {
     struct mix *x = arg;
-    const int most = x->alone ? 1 : 1 + (int)draw(&x->rng, 9);
+    const int most = x->alone ? 1 : x->at_once ? x->n : 1 + (int)draw(&x->rng, 9);
     (void)room, (void)e;
     if (x->talks) {
         go_on(x, wait_ms > 0);
         return 0;
     }
     drop_some(x);
-    while (x->n_sent < x->n && n_open(x) < most && (x->alone || draw(&x->rng, 3)))
+    while (x->n_sent < x->n && n_open(x) < most && (x->alone || x->at_once || draw(&x->rng, 3)))
         ask(x, x->n_sent++);
     return 0;
 }
@@ -159,6 +161,7 @@ static int answer(void *arg, const struct rank_answer *a, const char *bytes, str
     t->size += (size_t)a->size;
     t->text[t->size] = 0;
     t->closed |= (a->flags & RANK_ANSWER_LAST) != 0;
+    if (t->closed && !t->place) t->place = ++x->n_ended;
     return 1;
 }
 
@@ -414,6 +417,74 @@ static void test_turns(void)
     check_turns(3, true, 128, LATE, 192, true);
 }
 
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* Checks the choice of pieces: in turn the prompt with the least left, and the oldest. */
+static void test_pieces(void)
+{
+    struct serve_prompt p[4] = {{4, 900}, {3, 90}, {2, 0}, {5, 90}};
+    CHECK(serve_turn_piece(p, 4, 0) == 1 && serve_turn_piece(p, 4, 1) == 1);
+    p[0].turn = 1;
+    CHECK(serve_turn_piece(p, 4, 2) == 1 && serve_turn_piece(p, 4, 3) == 0);
+    p[3].left = 89;
+    CHECK(serve_turn_piece(p, 4, 4) == 3 && serve_turn_piece(p, 4, 5) == 0);
+    CHECK(serve_turn_piece(p + 2, 1, 0) == -1 && serve_turn_piece(p, 0, 1) == -1);
+}
+
+static bool fits_but_first(void *arg, struct serve_request *q)
+{
+    ++*(int *)arg;
+    return q->ask.id != 0;
+}
+
+/* Checks that requests pass one that does not fit, the oldest first, until it was passed often. */
+static void test_passing(void)
+{
+    struct serve_asks *s = serve_asks_create();
+    struct serve_request *q;
+    int n_looks = 0, n = 0;
+    for (int i = 0; i < SERVE_TURN_PASSED + 2; i++) {
+        const struct rank_ask a = {.id = (uint64_t)i, .flags = RANK_ASK_LAST, .model = "m"};
+        serve_asks_take(s, &a, "");
+        serve_asks_find(s, a.id, -1)->state = SERVE_WAITS;
+    }
+    serve_asks_find(s, 2, -1)->turn = 1; /* prompts of one list have one turn */
+    while ((q = serve_turn_request(s, fits_but_first, &n_looks)) != NULL) {
+        CHECK(q->ask.id == (uint64_t)++n && q->n_passed == 0);
+        serve_asks_begin(q, 0);
+    }
+    CHECK(n == SERVE_TURN_PASSED && n_looks == 2 * n + 1);
+    CHECK(serve_asks_next(s, SERVE_WAITS)->n_passed == n);
+    serve_asks_destroy(s);
+}
+
+/* Asks for a token after three long prompts and after a short one, which comes last. */
+static void test_short(void)
+{
+    static struct mix x;
+    static char prompt[4][BODY];
+    int32_t adapter[4] = {ADAPTER_BASE, ADAPTER_BASE, ADAPTER_BASE, ADAPTER_BASE};
+    int user[4] = {0, 1, 2, 3};
+    for (int k = 0; k < 4; k++) {
+        int at = sprintf(prompt[k], "{\"max_tokens\":1,\"ignore_eos\":true,\"prompt\":[1");
+        for (int i = 1; i < (k < 3 ? 900 : 9); i++)
+            at += sprintf(prompt[k] + at, ",%d", (i + k) % 200 + 1);
+        strcpy(prompt[k] + at, "]}");
+    }
+    spec_of(&x.spec, 1, false);
+    x.spec.data.seq_len = 1000;
+    x.spec.serve.cache_tokens = 4096;
+    x.n = x.n_wanted = 4;
+    x.at_once = true;
+    x.body = prompt;
+    x.adapter = adapter;
+    x.user = user;
+    run(&x);
+    for (int i = 0; i < 4; i++) CHECK_MSG(x.told[i].status == 200, "%s", x.told[i].text);
+    CHECK(x.told[3].place == 1 && x.told[0].place == 2);
+    free_told(&x);
+}
+
 #ifdef SEQD_MUTANTS
 /* Runs the fault in a job that must then give an answer with other bits. */
 static void check_fault(int id, bool states)
@@ -454,6 +525,9 @@ int main(void)
     RUN(test_interleaved);
     RUN(test_states);
     RUN(test_turns);
+    RUN(test_pieces);
+    RUN(test_passing);
+    RUN(test_short);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants);
 #endif

@@ -12,6 +12,7 @@
 #include "worker/infer/serve_owners.h"
 #include "worker/infer/serve_read.h"
 #include "worker/infer/serve_reread.h"
+#include "worker/infer/serve_turn.h"
 #include "worker/plan/paged.h"
 #include "worker/plan/volume.h"
 
@@ -59,6 +60,7 @@ struct server {
     int32_t *table[JOB_MAX_BATCH];
     struct serve_pass pass;
     int64_t n_begun;  /* requests that have begun */
+    int64_t n_pieces; /* pieces of prompts that were computed */
     int64_t used_us;  /* the last time at which there was a request */
     int64_t drain_us; /* the time at which the job began to drain; 0 means not yet */
     bool drains;      /* set if the order to drain had come at the end of the last pass */
@@ -236,22 +238,23 @@ static int check_pages(const struct server *s, struct err *e)
                    s->in->model->sp.shard.r, (long long)s->out->n_passes);
 }
 
-/* Returns the slot of the request that has begun first of those whose prompts are not complete, or
- * -1. Prompts are computed in the order of their requests, so that none waits for later ones. */
+/* Returns the slot of the prompt of which the next piece is computed, or -1. */
 static int next_prompt(const struct server *s)
 {
-    int next = -1;
-    for (int k = 0; k < s->n; k++)
-        if (s->work[k].out && s->work[k].prefills &&
-            (next < 0 || s->slot[k].turn < s->slot[next].turn))
-            next = k;
-    return next;
+    struct serve_prompt p[JOB_MAX_BATCH] = {0};
+    for (int k = 0; k < s->n; k++) {
+        const struct infer_work *w = &s->work[k];
+        if (!w->out || !w->prefills) continue;
+        p[k] = (struct serve_prompt){s->slot[k].turn, w->request.n_tokens - w->n_prefilled};
+    }
+    return serve_turn_piece(p, s->n, s->n_pieces);
 }
 
 /* Computes a piece of a prompt, and keeps its pages. */
 static int run_piece(struct server *s, int k, struct err *e)
 {
     struct infer_work *w = &s->work[k];
+    s->n_pieces++;
     if (infer_piece(s->in, w, e)) return -1;
     const struct pages_text t = {.prompt = w->request.tokens, .n_prompt = w->n_prefilled};
     pages_keep(&s->pages, k, &t);
@@ -298,27 +301,26 @@ static uint32_t owner_of(struct server *s, const struct serve_request *q)
     return s->in->spec->serve.share_prefixes ? 0 : serve_owners_number(&s->owners, q->ask.user);
 }
 
-/* Returns the request that has waited longest, if there are pages for it, or NULL. A later request
- * does not begin before it. With pages, *owner becomes the owner of its prefix. */
-static struct serve_request *next_request(struct server *s, uint32_t *owner)
+/* Tells whether there are pages for a request. */
+static bool fits(void *arg, struct serve_request *q)
 {
-    struct serve_request *q = serve_asks_next(s->asks, SERVE_WAITS);
-    if (!q || !is_paged(s)) return q;
-    *owner = owner_of(s, q);
-    const struct pages_ask a = pages_of(&q->request, *owner);
-    return pages_fit(&s->pages, &a) ? q : NULL;
+    struct server *s = arg;
+    if (!is_paged(s)) return true;
+    const struct pages_ask a = pages_of(&q->request, owner_of(s, q));
+    return pages_fit(&s->pages, &a);
 }
 
 /* Returns the request that can begin in this pass, and sets *slot, or returns NULL. Answers that are
  * computed again make room for it. */
-static struct serve_request *take_next(struct server *s, int *slot, uint32_t *owner)
+static struct serve_request *take_next(struct server *s, int *slot)
 {
-    struct serve_request *q = (*slot = free_slot(s)) < 0 ? NULL : next_request(s, owner);
+    *slot = free_slot(s);
+    struct serve_request *q = *slot < 0 ? NULL : serve_turn_request(s->asks, fits, s);
     if (q || serve_reread_next(&s->reread) < 0 || !serve_asks_next(s->asks, SERVE_WAITS)) return q;
     s->pass.yields = 1;
     forget_reread(s);
     *slot = free_slot(s);
-    return next_request(s, owner);
+    return *slot < 0 ? NULL : serve_turn_request(s->asks, fits, s);
 }
 
 /* Plans the next pass. A slot whose request is dropped is free. At most one request begins, so that
@@ -330,15 +332,17 @@ static void plan_pass(struct server *s)
     *p = (struct serve_pass){.dropped = s->asks->dropped};
     s->asks->dropped = 0;
     forget_dropped(s);
-    uint32_t owner = 0;
     int k;
-    q = take_next(s, &k, &owner);
+    q = take_next(s, &k);
     p->pages = is_paged(s) ? pages_sum(&s->pages) : 0;
     if (!q) return;
     serve_asks_begin(q, k);
     p->begins = 1;
     p->begin = (struct serve_begin){
-        .call = serve_read_call(q), .size = q->body.n, .slot = k, .owner = owner};
+        .call = serve_read_call(q),
+        .size = q->body.n,
+        .slot = k,
+        .owner = is_paged(s) ? owner_of(s, q) : 0};
     if (s->embeds) p->begin.size = q->request.n_tokens * (int64_t)sizeof *q->request.tokens;
 }
 

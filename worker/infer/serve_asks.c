@@ -58,12 +58,22 @@ struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id, int par
     return q;
 }
 
-struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state)
+struct serve_request *serve_asks_after(const struct serve_asks *s, enum serve_state state,
+                                       const struct serve_request *q)
 {
     struct serve_request *best = NULL;
-    for (struct serve_request *q = s->first; q; q = q->next)
-        if (q->state == state && (!best || q->turn < best->turn)) best = q;
+    bool after = !q; /* x comes after q in the list: prompts of one list have the same turn */
+    for (struct serve_request *x = s->first; x; x = x->next) {
+        const bool later = !q || x->turn > q->turn || (x->turn == q->turn && after);
+        after |= x == q;
+        if (x != q && x->state == state && later && (!best || x->turn < best->turn)) best = x;
+    }
     return best;
+}
+
+struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state)
+{
+    return serve_asks_after(s, state, NULL);
 }
 
 struct serve_request *serve_asks_at(const struct serve_asks *s, int slot)

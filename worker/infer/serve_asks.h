@@ -34,6 +34,7 @@ struct serve_request {
     struct text body;       /* owned */
     struct request request; /* owned: set from SERVE_WAITS to SERVE_AT_WORK */
     int64_t turn;           /* the order in which requests became complete */
+    int n_passed;           /* requests that began before it although they came later */
     int slot;               /* of a request at work */
     int64_t created;        /* seconds since 1970, for the answer */
     bool base64;            /* vectors are sent as base64 */
@@ -88,6 +89,10 @@ void serve_asks_drop(struct serve_asks *s, uint64_t id);
 
 /* Returns the complete request with the lowest turn that has this state, or NULL. */
 struct serve_request *serve_asks_next(const struct serve_asks *s, enum serve_state state);
+/* Returns the request with this state that follows q in the order of turns, or NULL. The first one
+ * follows NULL. */
+struct serve_request *serve_asks_after(const struct serve_asks *s, enum serve_state state,
+                                       const struct serve_request *q);
 /* Returns the request with this id if part is -1, else this prompt of its list. Returns NULL if
  * there is none. */
 struct serve_request *serve_asks_find(struct serve_asks *s, uint64_t id, int part);
