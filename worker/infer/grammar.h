@@ -53,6 +53,12 @@ void grammar_destroy(struct grammar *g);
  * them. */
 const char *grammar_bytes(const struct grammar *g, int64_t *n);
 
+/* Copy a grammar to bytes [grammar_size_packed], and back in a process of the same build.
+ * grammar_unpack returns NULL with ERR_IO if there is no memory. */
+int64_t grammar_size_packed(const struct grammar *g);
+void grammar_pack(const struct grammar *g, char *out);
+struct grammar *grammar_unpack(const char *bytes, struct err *e);
+
 struct grammar_frame {
     int32_t node;
     uint8_t state;

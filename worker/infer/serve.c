@@ -7,12 +7,14 @@
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/infer/pages.h"
+#include "worker/infer/request_wire.h"
 #include "worker/infer/serve_embed.h"
 #include "worker/infer/serve_meter.h"
 #include "worker/infer/serve_owners.h"
 #include "worker/infer/serve_read.h"
 #include "worker/infer/serve_reread.h"
 #include "worker/infer/serve_turn.h"
+#include "worker/infer/vocabulary.h"
 #include "worker/plan/paged.h"
 #include "worker/plan/volume.h"
 
@@ -24,8 +26,7 @@ struct serve_pass {
     uint64_t dropped; /* a bit for each slot whose request is forgotten */
     uint64_t pages;   /* sum of rank 0's pages, after the drops */
     struct serve_begin {
-        struct request_call call;
-        int64_t size; /* bytes of the body, or of the ids of a text that becomes a vector */
+        int64_t size; /* bytes of the request for other ranks, or of ids that become a vector */
         int32_t slot;
         uint32_t owner; /* of its prefix */
     } begin;
@@ -106,30 +107,36 @@ static int share(struct server *s, void *data, int64_t size, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, data, size, m->bounce, e);
 }
 
-/* Makes the request of a slot. Rank 0 has read it before. */
+/* Sends the request from rank 0, where *r is read, to the other ranks, which make it from the
+ * bytes. */
+static int share_request(struct server *s, struct request *r, int64_t size, struct err *e)
+{
+    const struct infer *in = s->in;
+    char *bytes = malloc((size_t)size);
+    if (!bytes)
+        return err_set(e, ERR_IO, "out of memory for a request of %lld bytes", (long long)size);
+    if (s->door) request_wire_write(r, bytes);
+    int rc = share(s, bytes, size, e);
+    if (!rc && !s->door) rc = request_wire_read(r, bytes, e);
+    free(bytes);
+    if (rc || s->door) return rc;
+    r->tokenizer = in->tokenizer;
+    r->vocabulary = in->vocabulary;
+    if (!r->grammar) return 0;
+    return vocabulary_prepare(in->vocabulary, in->tokenizer, in->model->shape.vocab, e);
+}
+
+/* Makes the request of a slot, which rank 0 has read before. */
 static int take_request(struct server *s, const struct serve_begin *b, struct err *e)
 {
     struct request *r = &s->slot[b->slot].request;
     struct serve_request *q = s->door ? serve_asks_at(s->asks, b->slot) : NULL;
-    struct text body = {0};
-    int rc = 0;
     if (q) {
         *r = q->request;
         q->request = (struct request){0};
-        rc = share(s, q->body.data, b->size, e);
         serve_asks_free_body(s->asks, q);
-        return rc;
     }
-    body.data = malloc((size_t)b->size + 1);
-    if (!body.data)
-        return err_set(e, ERR_IO, "out of memory for a request of %lld bytes", (long long)b->size);
-    rc = share(s, body.data, b->size, e) ||
-         serve_read_body(s->in, r, &b->call, body.data, b->size, e);
-    text_fini(&body);
-    if (rc || r->refused.code == ERR_NONE) return rc;
-    /* the reason may have a part of the request, which errors of jobs must not have */
-    return err_set(e, ERR_INTERNAL, "rank %d refuses a request that rank 0 has taken",
-                   s->in->model->sp.shard.r);
+    return b->size ? share_request(s, r, b->size, e) : 0;
 }
 
 /* Returns the pages' view of a request. The last token of an answer is never computed. */
@@ -338,12 +345,11 @@ static void plan_pass(struct server *s)
     if (!q) return;
     serve_asks_begin(q, k);
     p->begins = 1;
-    p->begin = (struct serve_begin){
-        .call = serve_read_call(q),
-        .size = q->body.n,
-        .slot = k,
-        .owner = is_paged(s) ? owner_of(s, q) : 0};
-    if (s->embeds) p->begin.size = q->request.n_tokens * (int64_t)sizeof *q->request.tokens;
+    p->begin = (struct serve_begin){.slot = k, .owner = is_paged(s) ? owner_of(s, q) : 0};
+    if (s->embeds)
+        p->begin.size = q->request.n_tokens * (int64_t)sizeof *q->request.tokens;
+    else if (s->in->model->comm)
+        p->begin.size = request_wire_size(&q->request);
 }
 
 /* Ends the requests that are open when the time to drain is over. */

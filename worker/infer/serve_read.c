@@ -36,25 +36,21 @@ void serve_read_close(struct serve_reader *s)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-struct request_call serve_read_call(const struct serve_request *q)
+/* Reads the body of q into its request, which the caller frees. */
+static int read_request(const struct infer *in, struct serve_request *q, struct err *e)
 {
-    return (struct request_call){.id = q->ask.id,
-                                 .chat = q->ask.endpoint == SERVE_CHAT,
-                                 .adapter = q->ask.adapter_named,
-                                 .part = q->part};
-}
-
-int serve_read_body(const struct infer *in, struct request *r, const struct request_call *c,
-                    const char *body, int64_t size, struct err *e)
-{
-    if (request_init(r, size, e)) return -1;
+    struct request *r = &q->request;
+    const struct request_call call = {.id = q->ask.id,
+                                      .chat = q->ask.endpoint == SERVE_CHAT,
+                                      .adapter = q->ask.adapter_named,
+                                      .epoch = in->epoch,
+                                      .part = q->part};
+    if (request_init(r, q->body.n, e)) return -1;
     r->tokenizer = in->tokenizer;
     r->no_tokenizer = in->no_tokenizer;
     r->chat = in->chat;
     r->vocabulary = in->vocabulary;
-    struct request_call call = *c;
-    call.epoch = in->epoch;
-    request_of_body(r, in->spec, &call, body, size);
+    request_of_body(r, in->spec, &call, q->body.data ? q->body.data : "", q->body.n);
     request_trim(r);
     return 0;
 }
@@ -115,8 +111,7 @@ static const char *listed_member(const struct serve_request *q)
 static void read_body(const struct infer *in, struct serve_request *q, struct text *scratch,
                       struct err *why)
 {
-    const struct request_call call = serve_read_call(q);
-    const char *const member = listed_member(q), *const body = q->body.data ? q->body.data : "";
+    const char *const member = listed_member(q);
     int rc = 0;
     *why = (struct err){0};
     q->lists = member && serve_list_found(q, member);
@@ -126,7 +121,7 @@ static void read_body(const struct infer *in, struct serve_request *q, struct te
     else if (q->ask.endpoint == SERVE_EMBEDDINGS)
         rc = serve_embed_read(in, q, why);
     else
-        rc = serve_read_body(in, &q->request, &call, body, q->body.n, why);
+        rc = read_request(in, q, why);
     if (!rc && why->code == ERR_NONE) *why = q->request.refused;
 }
 

@@ -6,8 +6,7 @@
 #include "worker/infer/serve_thread.h"
 
 /* The bytes of bodies that are read before a pass, and the last of them. The requests at work wait
- * for so long. A thread of rank 0 reads bodies that are larger than that. The other ranks read each
- * body in the pass in which its request begins. */
+ * for so long. A thread of rank 0 reads bodies that are larger than that. */
 #define SERVE_READ_SIZE (32LL << 10)
 /* Longest wait for messages while the thread reads, in ms. No message tells of its end. */
 #define SERVE_READ_MS 2
@@ -33,10 +32,6 @@ void serve_read_open(struct serve_reader *s, const struct infer *in, int n_slots
 void serve_read_fini(struct serve_reader *s);
 void serve_read_close(struct serve_reader *s); /* refuses new requests from now on */
 
-struct request_call serve_read_call(const struct serve_request *q);
-/* Sets up r, and reads the body [size] of a request into it. The caller frees r. */
-int serve_read_body(const struct infer *in, struct request *r, const struct request_call *c,
-                    const char *body, int64_t size, struct err *e);
 /* Tells whether the thread reads a body. The caller must then call serve_read_some again within
  * SERVE_READ_MS. */
 bool serve_read_busy(const struct serve_reader *s);
