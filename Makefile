@@ -396,7 +396,7 @@ $(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBTEST) $(LIBCLIEN
 	$(call do_link,$(CLIENT_LIBS))
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
-$(B)/bench/bench_rest: $(B)/obj/tests/bench/bench_rest.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+$(B)/bench/bench_rest $(B)/bench/bench_queue: $(B)/bench/%: $(B)/obj/tests/bench/%.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -lgnutls -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)

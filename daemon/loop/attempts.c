@@ -159,7 +159,7 @@ static void check_gpus_of(void *arg, struct job *j)
 
 void attempts_check_gpus(struct attempts *c, const struct node *n)
 {
-    jobs_each(&c->cluster->jobs, check_gpus_of, &(struct looking){c, n});
+    jobs_each_placed(&c->cluster->jobs, check_gpus_of, &(struct looking){c, n});
 }
 
 /* ---- nodes that are away, lost or back ------------------------------------------------------- */
@@ -258,15 +258,16 @@ void attempts_miss(struct attempts *c, const char *node)
     char why[64];
     struct losing l = {c, node, why_away(c, node, why), NULL};
     log_warn("node.lost", "node=%s why=\"%s\"", node, why);
-    jobs_each(&c->cluster->jobs, miss_job, &l);
+    jobs_each_placed(&c->cluster->jobs, miss_job, &l);
 }
 
 void attempts_replace(struct attempts *c, const char *name, const struct msg *hello)
 {
     char is[INSTANCE_ID_SIZE];
     node_instance_id(hello, is);
-    jobs_each(&c->cluster->jobs, lose_job,
-              &(struct losing){c, name, "was replaced by another instance of that name", is});
+    jobs_each_placed(
+        &c->cluster->jobs, lose_job,
+        &(struct losing){c, name, "was replaced by another instance of that name", is});
 }
 
 struct finding {
@@ -290,5 +291,5 @@ static void find_job(void *arg, struct job *j)
 
 void attempts_find(struct attempts *c, const struct node *n, const struct msg *hello)
 {
-    jobs_each(&c->cluster->jobs, find_job, &(struct finding){c, n, hello});
+    jobs_each_placed(&c->cluster->jobs, find_job, &(struct finding){c, n, hello});
 }

@@ -228,6 +228,7 @@ static int apply(struct commits *all, struct job *j, struct event *ev, struct jo
     if (j->not_before_ms != not_before_ms) job_set_wake(j, ev->at_ms, now_ms);
     if (ev->type == EV_ASSIGN) {
         j->attempt = attempt_create(j, now_ms);
+        jobs_note_placed(&all->cluster->jobs, j);
         j->progress = (struct rank_progress){0};
         serve_counts_attempt(j->serving);
     }

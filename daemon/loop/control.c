@@ -189,10 +189,8 @@ static void assign_jobs(struct control *c)
 {
     struct event ev;
     struct job *j;
-    const int n = pass_pick(c->pass, &c->cluster, loop_now_ms(c->o.loop));
-    if (n) c->n_passes++;
-    for (int i = 0; i < n; i++) {
-        if (!(j = pass_verdict(c->pass, &c->cluster, i, &ev))) continue;
+    if (pass_pick(c->pass, &c->cluster, loop_now_ms(c->o.loop))) c->n_passes++;
+    for (int i = 0; (j = pass_verdict(c->pass, &c->cluster, i, &ev)); i++) {
         if (j->attempt) /* when the job has stopped on its present nodes, it begins on other
                          * nodes */
             attempts_lose_away(&c->attempts, j);
@@ -307,7 +305,7 @@ static void first_tick(struct control *c, int64_t now)
 {
     c->ticked = true;
     nodes_begin(&c->cluster.nodes, now);
-    jobs_each(&c->cluster.jobs, begin_start, c);
+    jobs_each_placed(&c->cluster.jobs, begin_start, c);
 }
 
 static void tick(void *arg)
@@ -320,7 +318,7 @@ static void tick(void *arg)
     count_lag(c, now);
     store_health(c->o.store, &h);
     c->blocked = h.blocked;
-    jobs_each(&c->cluster.jobs, tick_job, c);
+    jobs_each_placed(&c->cluster.jobs, tick_job, c);
     if (logs_sync(c->o.logs, session_ack_log, &c->session, &e)) {
         log_error("log.sync", "text=\"%s\"", e.text);
         c->logs_deferred = true;

@@ -1,9 +1,9 @@
-/* pass.h: a scheduling pass. It makes the input of sched_pick from queued jobs and nodes, and
- * makes events from the verdicts of sched_pick. It changes only its scratch, the jobs' reasons and
+/* pass.h: a scheduling pass. It makes the input of the scheduler (sched.h) from queued jobs and
+ * nodes, and makes events from its verdicts. It changes only its scratch, the jobs' reasons and
  * the users' counts of jobs.
  *
- *     for (int i = 0, n = pass_pick(p, k, now_ms); i < n; i++)
- *         if ((j = pass_verdict(p, k, i, &ev))) the event ev is to be applied to j; */
+ *     pass_pick(p, k, now_ms);
+ *     for (int i = 0; (j = pass_verdict(p, k, i, &ev)); i++) the event ev is to be applied to j; */
 #ifndef SEQD_DAEMON_LOOP_PASS_H
 #define SEQD_DAEMON_LOOP_PASS_H
 
@@ -14,12 +14,11 @@ struct sched_pass *pass_create(void);
 void pass_destroy(struct sched_pass *p); /* p may be NULL */
 
 /* Runs the scheduler for all queued jobs of the cluster, and for running jobs with a part on a
- * lost node. Returns the total number of these jobs. */
+ * lost node. Notes in each job that waits why it waits. Returns the total number of these jobs. */
 int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms);
-/* Reads the verdict on the i-th job. If there is a place for the job, returns the job and sets *ev
- * to its ASSIGN. Otherwise notes in the job why it waits, and returns NULL. If the returned job
- * already has an attempt, the caller must not apply *ev, and must give up the attempt's parts on
- * lost nodes instead. */
+/* Returns the i-th of the jobs for which there is a place, in scheduling order, and sets *ev to its
+ * ASSIGN. Returns NULL if there are no more such jobs. If the returned job already has an attempt,
+ * the caller must not apply *ev, and must give up the attempt's parts on lost nodes instead. */
 struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, int i,
                          struct event *ev);
 

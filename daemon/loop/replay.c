@@ -102,7 +102,9 @@ static void follow_attempt(const struct replaying *r, struct job *j, const struc
     }
     attempt_destroy(j->attempt);
     j->attempt = placed ? attempt_create(j, r->now_ms) : NULL;
-    if (placed) j->attempt->assigned = j->attempt->found = true;
+    if (!placed) return;
+    j->attempt->assigned = j->attempt->found = true;
+    jobs_note_placed(&r->cluster->jobs, j);
 }
 
 static int load_event(void *arg, const struct store_event *row, struct err *e)

@@ -162,7 +162,7 @@ void session_expect(const struct session *s, const char *node)
 {
     struct session_list l = {.s = s, .node = node};
     if (!(l.attempts = malloc(WIRE_ATTEMPTS * sizeof *l.attempts))) abort();
-    jobs_each(&s->cluster->jobs, list_attempt, &l);
+    jobs_each_placed(&s->cluster->jobs, list_attempt, &l);
     send_list(&l, false);
     free(l.attempts);
 }
@@ -196,7 +196,7 @@ static void ask_logs(void *arg, struct job *j)
  * (worker/agent/attempt.c). Call logs_sync before, so that the acknowledged bytes are on disk. */
 void session_ask_logs(const struct session *s)
 {
-    jobs_each(&s->cluster->jobs, ask_logs, (void *)s);
+    jobs_each_placed(&s->cluster->jobs, ask_logs, (void *)s);
 }
 
 bool session_listed(const struct msg *hello, int64_t job, int64_t epoch)
@@ -230,7 +230,7 @@ static void attach(void *arg, struct job *j)
 void session_attach(const struct session *s, const char *node, const struct msg *hello)
 {
     struct session_list l = {.s = s, .node = node, .hello = hello};
-    jobs_each(&s->cluster->jobs, attach, &l);
+    jobs_each_placed(&s->cluster->jobs, attach, &l);
 }
 
 static void resume(void *arg, struct job *j)
@@ -246,7 +246,7 @@ static void resume(void *arg, struct job *j)
 void session_resume(const struct session *s, const char *node, int64_t now_ms)
 {
     struct session_list l = {.s = s, .node = node, .now_ms = now_ms};
-    jobs_each(&s->cluster->jobs, resume, &l);
+    jobs_each_placed(&s->cluster->jobs, resume, &l);
 }
 
 /* Counts the slots of an attempt. An agent of the previous version does not report how many ranks

@@ -19,7 +19,8 @@ enum {
     /* largest number of joins at the same time; the limit keeps strangers from using many
      * resources of seqd */
     MAX_JOINS = 32,
-    JOIN_SIZE = 16 << 10 /* largest message of a stranger */
+    JOIN_SIZE = 16 << 10, /* largest message of a stranger */
+    HINTS = 2048          /* a power of two, so large that few nodes share a hint */
 };
 
 struct link_session {
@@ -34,6 +35,7 @@ struct link_session {
     bool refused;      /* REFUSED was sent, so the node should close the session */
     bool joining;      /* a JOIN waits for its answer */
     bool proved;       /* PROOF was sent */
+    uint32_t hint;     /* index of the only hint that may point to the session */
 };
 
 struct links {
@@ -43,6 +45,7 @@ struct links {
     const struct link_gate *gate; /* NULL if sessions are plain */
     void *gate_arg;
     struct link_session *sessions;
+    struct link_session *hint[HINTS]; /* by the hash of a node's name, the session found last */
     int64_t last_id;
     struct loop *loop;
     struct loop_timer *watch;
@@ -53,8 +56,15 @@ struct links {
 
 static struct link_session *session_find(struct links *k, const char *node)
 {
+    uint32_t h = 2166136261u; /* FNV-1a */
+    for (const char *p = node; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
+    h = (h ^ h >> 16) & (HINTS - 1);
+    if (k->hint[h] && !strcmp(k->hint[h]->node, node)) return k->hint[h];
     for (struct link_session *s = k->sessions; s; s = s->next)
-        if (!strcmp(s->node, node)) return s;
+        if (!strcmp(s->node, node)) {
+            s->hint = h;
+            return k->hint[h] = s;
+        }
     return NULL;
 }
 
@@ -336,6 +346,7 @@ static void stream_closed(void *arg, struct rpc_stream *stream, const char *why)
     while (*p != s) p = &(*p)->next;
     *p = s->next;
     session_unbind(s, why);
+    if (k->hint[s->hint] == s) k->hint[s->hint] = NULL;
     free(s);
 }
 

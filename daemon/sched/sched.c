@@ -8,13 +8,6 @@
 #include "daemon/sched/ring.h"
 #include "daemon/sched/room.h"
 
-static int by_rank(const void *a, const void *b)
-{
-    const struct sched_job *x = a, *y = b;
-    if (x->priority != y->priority) return x->priority > y->priority ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
 /* ---- placing --------------------------------------------------------------------------------- */
 
 /* Among the nodes with room for the gang, finds the node with the fewest free slots. Nodes with
@@ -24,9 +17,9 @@ static int best_fit(const struct sched_job *j, const struct sched_node *nodes, i
     int best = -1;
     int32_t best_room = 0;
     for (int i = 0; i < n; i++) {
+        if (j->only >= 0 && i != j->only) continue;
         const int32_t room = room_free(j, nodes, i);
-        if (!room_usable(j, nodes, i) || room < j->n_ranks || (j->only >= 0 && i != j->only))
-            continue;
+        if (!room_usable(j, nodes, i) || room < j->n_ranks) continue;
         if (best >= 0 && room >= best_room) continue;
         best = i;
         best_room = room;
@@ -116,6 +109,7 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
 {
     const int32_t ring = j->ring > 0 ? j->ring : j->n_ranks, share = j->share > 0 ? j->share : 1;
     const int32_t unit[] = {ring, share, 1};
+    if (j->only >= 0 && room_free(j, nodes, j->only) < 1) return false;
     struct sched_job best = *j, try = *j;
     bool found = false;
     for (int u = 0; u < 3 && !found; u++)
@@ -349,6 +343,12 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     return would;
 }
 
+/* Tells whether `keep` has reserved the node for this job. */
+static bool has_kept(const struct sched_job *j, const struct sched_node *nodes)
+{
+    return sched_held(j) && nodes[j->only].kept_for[j->device == SCHED_GPUS] == j->id;
+}
+
 /* Writes that the job waits because it has too many ranks for the nodes, or because each rank
  * takes too much memory. */
 static void say_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
@@ -482,38 +482,33 @@ static bool place_again(struct sched_job *j, struct sched_node *nodes, int n, in
     return waits;
 }
 
-void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
-                int64_t now_ms)
+bool sched_barred(struct sched_job *j, int64_t now_ms)
 {
-    /* ids of the jobs that later jobs must wait for, in the line for slots and in the line for
-     * GPUs */
-    int64_t first[2] = {0};
-    if (n_jobs) qsort(jobs, (size_t)n_jobs, sizeof *jobs, by_rank);
-    for (int i = 0; i < n_jobs; i++) {
-        struct sched_job *j = &jobs[i];
-        j->node = -1;
-        if (!j->moves) j->n_parts = 0;
-        j->reason_code[0] = j->reason[0] = 0;
-        if (j->not_before_ms > now_ms) {
-            reason(j, "backoff", "waits %.1f s more after its last failure",
-                   (double)(j->not_before_ms - now_ms) / 1000);
-            continue;
-        }
-        if (j->n_user && j->max_user && *j->n_user >= j->max_user) {
-            reason(j, "user_limit",
-                   "its user has %d jobs with ranks on nodes, the most that one may", *j->n_user);
-            continue;
-        }
-        int64_t *in_front = &first[j->device == SCHED_GPUS];
-        const bool waits = j->moves ? place_again(j, nodes, n_nodes, *in_front)
-                                    : place(j, nodes, n_nodes, *in_front);
-        if (waits) {
-            *in_front = j->id;
-            /* Jobs that take slots and jobs that take GPUs share the memory of nodes. For that
-             * reason a job that waits for memory is first in both lines. */
-            int64_t *other = &first[j->device != SCHED_GPUS];
-            if (!*other && room_lacks_memory(j, nodes, n_nodes)) *other = j->id;
-        }
-        if (j->n_user && j->node >= 0 && !j->prepare) ++*j->n_user;
+    const bool backs_off = j->not_before_ms > now_ms;
+    j->node = -1;
+    if (!j->moves) j->n_parts = 0;
+    j->reason_code[0] = j->reason[0] = 0;
+    if (backs_off)
+        reason(j, "backoff", "waits %.1f s more after its last failure",
+               (double)(j->not_before_ms - now_ms) / 1000);
+    else if (j->n_user && j->max_user && *j->n_user >= j->max_user)
+        reason(j, "user_limit", "its user has %d jobs with ranks on nodes, the most that one may",
+               *j->n_user);
+    return *j->reason_code;
+}
+
+void sched_place(struct sched_line *l, struct sched_job *j, struct sched_node *nodes, int n_nodes)
+{
+    int64_t *in_front = &l->first[j->device == SCHED_GPUS];
+    const bool waits = j->moves ? place_again(j, nodes, n_nodes, *in_front)
+                                : place(j, nodes, n_nodes, *in_front);
+    if (j->node >= 0 || j->moves || has_kept(j, nodes)) l->n_changes++;
+    if (waits) {
+        *in_front = j->id;
+        /* Jobs that take slots and jobs that take GPUs share the memory of nodes. For that reason
+         * a job that waits for memory is first in both lines. */
+        int64_t *other = &l->first[j->device != SCHED_GPUS];
+        if (!*other && room_lacks_memory(j, nodes, n_nodes)) *other = j->id;
     }
+    if (j->n_user && j->node >= 0 && !j->prepare) ++*j->n_user;
 }

@@ -1,4 +1,4 @@
-/* sched.h: decides, in a pure function, which queued jobs start now and why the other jobs wait.
+/* sched.h: decides, in pure functions, which queued jobs start now and why the other jobs wait.
  *
  * A gang is placed as a whole or not at all. If one node can hold the gang, it is placed on one
  * node. Among several such nodes, the node with the fewest free slots is chosen. If no node can
@@ -99,7 +99,7 @@ struct sched_job {
     /* `checkpoint` belongs to a different job, and this job begins from it */
     bool source;
     int64_t wall_ms; /* time that is left of its limit; 0 if it has no limit */
-    /* end of its backoff, by the clock of sched_pick's now_ms */
+    /* end of its backoff, by the clock of sched_barred's now_ms */
     int64_t not_before_ms;
     /* index of the node on which rank 0 should be; -1 if rank 0 may be on any node */
     int only;
@@ -194,8 +194,22 @@ static inline bool sched_held(const struct sched_job *j)
 /* Tells whether the nodes that the job may use could hold the job if they were idle. */
 bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n_nodes);
 
-/* Sorts jobs into scheduling order and fills in the verdict of every job. */
-void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
-                int64_t now_ms);
+/* A pass places jobs one by one, in scheduling order: a job of higher priority comes first, and
+ * among equals the older one. The line begins with zeros. */
+struct sched_line {
+    /* ids of the jobs that later jobs must wait for, in the line for slots and in the line for
+     * GPUs */
+    int64_t first[2];
+    /* Grows when a job may have changed the nodes. While n_changes and the first of its line stay
+     * the same, a job gets the verdict of an earlier job that waits and differs from it in id and
+     * priority alone. */
+    uint64_t n_changes;
+};
+
+/* Tells whether the job may not start now, wherever there is room, and writes why. Resets the
+ * verdict. */
+bool sched_barred(struct sched_job *j, int64_t now_ms);
+/* Fills in the verdict of a job that is not barred, and adds its place to the nodes. */
+void sched_place(struct sched_line *l, struct sched_job *j, struct sched_node *nodes, int n_nodes);
 
 #endif

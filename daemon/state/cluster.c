@@ -62,7 +62,7 @@ int32_t cluster_reserved(const struct cluster *k, const char *node)
 {
     struct tally t = {.node = node};
     const struct node *n = node_find((struct nodes *)&k->nodes, node);
-    jobs_each((struct jobs *)&k->jobs, tally_job, &t);
+    jobs_each_placed((struct jobs *)&k->jobs, tally_job, &t);
     return t.slots + (n ? node_stale_slots(n) : 0);
 }
 
@@ -83,7 +83,7 @@ bool cluster_is_empty(const struct cluster *k, const char *node)
 {
     struct seeking_part s = {.node = node};
     const struct node *n = node_find((struct nodes *)&k->nodes, node);
-    jobs_each((struct jobs *)&k->jobs, seek_part, &s);
+    jobs_each_placed((struct jobs *)&k->jobs, seek_part, &s);
     return !s.found && (!n || !n->n_stale);
 }
 

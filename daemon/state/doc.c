@@ -318,7 +318,7 @@ bool doc_job_node(const char *doc, char out[NODE_NAME])
 
 char *doc_shown(int64_t id, const char *doc, const struct job *live)
 {
-    char why[8 * sizeof live->reason], *out;
+    char why[8 * JOB_REASON_SIZE], *out;
     const char *state, *away, *old;
     size_t n, away_size, old_size;
     struct jwrite w;

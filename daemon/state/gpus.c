@@ -50,7 +50,7 @@ static void find_holder(void *arg, struct job *j)
 const struct job *gpus_holder(const struct jobs *t, const char *node, const char *uuid)
 {
     struct holder h = {node, uuid, NULL};
-    jobs_each((struct jobs *)t, find_holder, &h);
+    jobs_each_placed((struct jobs *)t, find_holder, &h);
     return h.job;
 }
 

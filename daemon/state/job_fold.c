@@ -272,7 +272,7 @@ static void fold_serving(struct job *j)
  * space. */
 static void fold_note(struct job *j, const struct event *ev)
 {
-    char code[sizeof j->reason_code] = "", text[1024] = "";
+    char code[32] = "", text[1024] = "";
     struct jread r;
     size_t n;
     jread_init(&r, ev->detail, strlen(ev->detail));
@@ -286,10 +286,12 @@ static void fold_note(struct job *j, const struct event *ev)
         if (is_code && !strcmp(code, RANK_NOTE_SERVES)) fold_serving(j);
         if (is_text && !strcmp(code, JOB_UNSAVED)) {
             if (jread_copy(&r, text, sizeof text)) return;
-            for (n = sizeof j->reason - 1; n && (text[n] & 0xc0) == 0x80;)
+            for (n = JOB_REASON_SIZE - 1; n && (text[n] & 0xc0) == 0x80;)
                 n--; /* end the text before a whole character */
-            snprintf(j->reason, sizeof j->reason, "%.*s", (int)n, text);
-            memcpy(j->reason_code, code, sizeof code);
+            text[n] = 0;
+            struct job_reason *note = job_reason_create(code, text);
+            job_reason_set(j, note);
+            job_reason_drop(note);
         }
     }
 }
@@ -363,7 +365,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         return err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot take the event %s",
                        (long long)j->id, job_state_name(before), job_event_name(ev->type));
     j->state = (enum job_state)next;
-    if (is_unsaved(j) && (ev->type == EV_CHECKPOINT || !job_placed(j))) j->reason_code[0] = 0;
+    if (is_unsaved(j) && (ev->type == EV_CHECKPOINT || !job_placed(j))) job_reason_set(j, NULL);
     switch (ev->type) {
     case EV_NOTE: fold_note(j, ev); break;
     case EV_ASSIGN: fold_assign(j, ev); break;

@@ -2,6 +2,7 @@
 #include "daemon/state/jobs.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/device.h"
@@ -31,6 +32,7 @@ struct job *job_create(int64_t id, const struct job_spec *spec)
         return NULL;
     }
     memcpy(j->spec, spec, spec_size(spec));
+    j->reason_code = j->reason = "";
     j->id = id;
     j->err_rank = -1;
     j->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
@@ -55,6 +57,7 @@ void job_destroy(struct job *j)
     free(j->metrics);
     free(j->stored);
     free(j->serving);
+    job_reason_drop(j->shared_reason);
     free(j);
 }
 
@@ -81,6 +84,32 @@ void job_set_plan(struct job *j, char *json)
     const int32_t ring = j->spec->parallel.sp * job_tp(j->spec);
     need_read(&j->need, json ? json : "{}",
               &(struct need_of){job_takes_gpus(j), j->spec->parallel.pp, ring});
+}
+
+struct job_reason *job_reason_create(const char *code, const char *text)
+{
+    const size_t n = strnlen(text, JOB_REASON_SIZE - 1);
+    struct job_reason *r = malloc(sizeof *r + n + 1);
+    if (!r) abort();
+    r->n_users = 1;
+    snprintf(r->code, sizeof r->code, "%s", code);
+    memcpy(r->text, text, n);
+    r->text[n] = 0;
+    return r;
+}
+
+void job_reason_drop(struct job_reason *r)
+{
+    if (r && !--r->n_users) free(r);
+}
+
+void job_reason_set(struct job *j, struct job_reason *r)
+{
+    if (r) r->n_users++;
+    job_reason_drop(j->shared_reason);
+    j->shared_reason = r;
+    j->reason_code = r ? r->code : "";
+    j->reason = r ? r->text : "";
 }
 
 bool job_takes_gpus(const struct job *j)
@@ -242,6 +271,33 @@ void jobs_add(struct jobs *t, struct job *j)
     j->next = *at;
     *at = j;
     t->n++;
+    if (j->attempt || job_placed(j)) jobs_note_placed(t, j);
+}
+
+void jobs_note_placed(struct jobs *t, struct job *j)
+{
+    if (j->in_placed) return;
+    j->in_placed = true;
+    j->last_placed = NULL;
+    j->next_placed = t->placed;
+    if (t->placed) t->placed->last_placed = j;
+    t->placed = j;
+}
+
+static void leave_placed(struct jobs *t, struct job *j)
+{
+    if (!j->in_placed) return;
+    *(j->last_placed ? &j->last_placed->next_placed : &t->placed) = j->next_placed;
+    if (j->next_placed) j->next_placed->last_placed = j->last_placed;
+    j->in_placed = false;
+}
+
+void jobs_prune_placed(struct jobs *t)
+{
+    for (struct job *j = t->placed, *next; j; j = next) {
+        next = j->next_placed;
+        if (!j->attempt && !job_placed(j)) leave_placed(t, j);
+    }
 }
 
 void jobs_remove(struct jobs *t, struct job *j)
@@ -252,6 +308,7 @@ void jobs_remove(struct jobs *t, struct job *j)
     *at = j->next;
     j->next = NULL;
     t->n--;
+    leave_placed(t, j);
 }
 
 void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg)
@@ -261,4 +318,12 @@ void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg
             next = j->next;
             call(arg, j);
         }
+}
+
+void jobs_each_placed(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg)
+{
+    for (struct job *j = t->placed, *next; j; j = next) {
+        next = j->next_placed;
+        call(arg, j);
+    }
 }

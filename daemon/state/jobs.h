@@ -21,6 +21,14 @@
 /* largest number of failures in job.left, of which the newest are kept; equals NODE_MAX */
 #define JOB_MAX_LEFT 256
 
+#define JOB_REASON_SIZE 320 /* bytes of a reason's text, with its NUL */
+
+/* A reason that jobs wait for. Jobs that wait for the same reason share it. */
+struct job_reason {
+    int64_t n_users;
+    char code[32], text[];
+};
+
 struct serve_counts; /* serve_counts.h */
 struct job_attempt;  /* attempt.h: the state of an attempt; freed when the attempt ends */
 
@@ -110,15 +118,21 @@ struct job {
     int n_skipped;  /* the last ticks, which have skipped the job because of n_orders */
     bool over_disk; /* a note has reported that its owner's jobs take too much disk */
     bool rewrite;   /* a replay found no stored document of the job */
-    char reason_code[32], reason[320]; /* the reason why the job waits; or JOB_UNSAVED and the text
-                                        * of that note */
-    struct job *next;                  /* in the table's bucket */
+    /* the reason why the job waits; or JOB_UNSAVED and the text of that note; set by
+     * job_reason_set */
+    const char *reason_code, *reason;
+    struct job_reason *shared_reason; /* has the two texts; NULL if they are "" */
+    struct job *next;                 /* in the table's bucket */
+    /* its neighbours in the table's list of placed jobs; in_placed tells whether it is there */
+    struct job *next_placed, *last_placed;
+    bool in_placed;
 };
 
 /* All jobs that are not final, by id. */
 struct jobs {
     struct job **bucket;
     int n_buckets, n;
+    struct job *placed; /* the jobs that jobs_each_placed visits */
 };
 
 int jobs_init(struct jobs *t);
@@ -130,6 +144,15 @@ void jobs_remove(struct jobs *t, struct job *j); /* removes j, which then belong
 /* Calls `call` with every job, in no particular order. `call` may remove that job, but no other
  * job. */
 void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg);
+/* Calls `call` with every job that has an attempt or is placed (job_placed), in no particular
+ * order. Other jobs may be among them. `call` may remove that job, but no other job. A long queue
+ * costs this call nothing. */
+void jobs_each_placed(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg);
+/* Notes that a job of the table has an attempt from now on. */
+void jobs_note_placed(struct jobs *t, struct job *j);
+/* Drops the jobs that have neither an attempt nor a place from the list of placed jobs. It must
+ * not be called within jobs_each_placed. */
+void jobs_prune_placed(struct jobs *t);
 
 /* Makes a job that has no event yet. Copies spec. Returns NULL if there is no memory. */
 struct job *job_create(int64_t id, const struct job_spec *spec);
@@ -140,6 +163,13 @@ int64_t job_size(const struct job *j); /* returns the bytes of memory that a job
 void job_spec_copy(const struct job *j, struct job_spec *out);
 /* Replaces the job's spec by a copy of spec. */
 void job_set_spec(struct job *j, const struct job_spec *spec);
+
+/* Makes a reason with one user. Its text is cut after JOB_REASON_SIZE - 1 bytes. */
+struct job_reason *job_reason_create(const char *code, const char *text);
+/* Drops one user of the reason, and frees the reason with its last user. It may be NULL. */
+void job_reason_drop(struct job_reason *r);
+/* Makes r the reason of the job, which becomes one more user of r. NULL means no reason. */
+void job_reason_set(struct job *j, struct job_reason *r);
 
 /* Sets wake_ms, the end of the backoff by the loop's clock. It is called after a failure and after
  * a restart of seqd. Even if the wall clock was changed, the remaining time is at most the whole

@@ -36,7 +36,7 @@ static void add_job(void *arg, struct job *j)
 int64_t memory_held(const struct cluster *k, const struct node *n)
 {
     struct summing s = {n->name, memory_beside(k, n)};
-    jobs_each((struct jobs *)&k->jobs, add_job, &s);
+    jobs_each_placed((struct jobs *)&k->jobs, add_job, &s);
     return s.bytes;
 }
 

@@ -19,10 +19,19 @@ void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE])
     out[INSTANCE_ID_SIZE - 1] = 0;
 }
 
+_Static_assert((NODE_HINTS & (NODE_HINTS - 1)) == 0 && NODE_MAX <= UINT16_MAX, "see node_find");
+
 struct node *node_find(struct nodes *t, const char *name)
 {
+    uint32_t h = 2166136261u; /* FNV-1a */
+    for (const char *p = name; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
+    uint16_t *hint = &t->hint[(h ^ h >> 16) & (NODE_HINTS - 1)];
+    if (*hint < t->n && !strcmp(t->node[*hint].name, name)) return &t->node[*hint];
     for (int i = 0; i < t->n; i++)
-        if (!strcmp(t->node[i].name, name)) return &t->node[i];
+        if (!strcmp(t->node[i].name, name)) {
+            *hint = (uint16_t)i;
+            return &t->node[i];
+        }
     return NULL;
 }
 

@@ -60,9 +60,15 @@ struct node {
     struct past *past;   /* owns */
 };
 
+/* a power of two, so large that few names share a hint */
+#define NODE_HINTS (8 * NODE_MAX)
+
 struct nodes {
     int n;
     struct node node[NODE_MAX];
+    /* By the hash of a name, the index at which a node of that hash was found last. node_find
+     * compares the name, so a hint may be out of date. */
+    uint16_t hint[NODE_HINTS];
 };
 
 void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE]);

@@ -319,7 +319,7 @@ static void test_unsaved(void)
                  "{\"code\":\"checkpoint_failed\",\"step\":4,\"text\":\"write %*s: No space\"}",
                  i == 1 ? 400 : 1, "p");
         CHECK(!job_fold(j, &note, NULL) && job_unsaved(j));
-        CHECK(strstr(j->reason, "write ") == j->reason && strlen(j->reason) < sizeof j->reason);
+        CHECK(strstr(j->reason, "write ") == j->reason && strlen(j->reason) < JOB_REASON_SIZE);
         struct event next = {.type = i == 2 ? EV_DONE : EV_CHECKPOINT, .step = 5, .at_ms = 1};
         CHECK(!job_fold(j, &next, NULL) && !job_unsaved(j) && !*j->reason_code);
     }

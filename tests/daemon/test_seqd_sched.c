@@ -16,6 +16,23 @@ static int below(int n)
     return (int)((unsigned)rand_r(&seed) % (unsigned)n);
 }
 
+static int by_rank(const void *a, const void *b)
+{
+    const struct sched_job *x = a, *y = b;
+    if (x->priority != y->priority) return x->priority > y->priority ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Sorts jobs into scheduling order and fills in the verdict of every job. */
+static void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
+                       int64_t now_ms)
+{
+    struct sched_line l = {0};
+    if (n_jobs) qsort(jobs, (size_t)n_jobs, sizeof *jobs, by_rank);
+    for (int i = 0; i < n_jobs; i++)
+        if (!sched_barred(&jobs[i], now_ms)) sched_place(&l, &jobs[i], nodes, n_nodes);
+}
+
 static int make_nodes(struct sched_node *n)
 {
     int count = below(MAX_NODES + 1);
