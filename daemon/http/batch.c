@@ -127,7 +127,7 @@ static void reply_dry_run(struct spec_batch *b)
     answer_begin(&a, "\"dry_run\":true,");
     for (int i = 0; i < commit_batch_n(b->jobs); i++) {
         const struct job *j = commit_batch_job(b->jobs, i);
-        const char *name = spec_text(j->spec, j->spec->name);
+        const char *name = spec_text(job_spec(j), job_spec(j)->name);
         const size_t size = 6 * strlen(name) + strlen(j->plan) + 128;
         char *row = malloc(size);
         struct jwrite w;
@@ -135,7 +135,7 @@ static void reply_dry_run(struct spec_batch *b)
         jwrite_init(&w, row, size);
         jwrite_object(&w, NULL);
         jwrite_str(&w, "name", name);
-        jwrite_str(&w, "kind", spec_kind_name(j->spec->kind));
+        jwrite_str(&w, "kind", spec_kind_name(job_spec(j)->kind));
         jwrite_raw(&w, "plan", *j->plan ? j->plan : "null");
         jwrite_end(&w);
         if (jwrite_finish(&w) < 0) abort();

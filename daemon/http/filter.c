@@ -156,9 +156,11 @@ static bool has_tag(const struct job_spec *s, const struct filter_tag *t)
 bool filter_takes(const struct filter *f, const struct job *j)
 {
     if (f->states && !(f->states >> j->state & 1)) return false;
-    for (int i = 0; i < f->n_tags; i++)
-        if (!has_tag(j->spec, &f->tag[i])) return false;
-    return true;
+    const bool rests = !j->spec;
+    bool has = true;
+    for (int i = 0; i < f->n_tags && has; i++) has = has_tag(job_spec(j), &f->tag[i]);
+    if (rests) job_rest((struct job *)j);
+    return has;
 }
 
 char *filter_tags(const struct filter *f, const char *owner)

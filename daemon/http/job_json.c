@@ -41,7 +41,7 @@ char *job_json_new(const struct job *j)
     char *doc = malloc(DOC_JOB_SIZE), *spec = malloc(JSON_SPEC_SIZE);
     if (!doc || !spec) abort();
     doc_job(j, doc, DOC_JOB_SIZE);
-    json_spec_write(j->spec, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE);
+    json_spec_write(job_spec(j), JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE);
     char *out = join(doc_shown(j->id, doc, j), j->result, j->plan, spec);
     free(doc);
     free(spec);

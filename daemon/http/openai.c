@@ -230,12 +230,12 @@ static void not_ready(struct http_req *r, const struct err *e)
 static int check_size(const struct job *j, size_t size, struct err *e)
 {
     const long long most = OPENAI_BODY_BYTES +
-                           OPENAI_TOKEN_BYTES * (long long)j->spec->data.seq_len;
+                           OPENAI_TOKEN_BYTES * (long long)job_spec(j)->data.seq_len;
     if (size <= (unsigned long long)most) return 0;
     return err_field(e, ERR_TOO_LARGE, "body",
                      "the body has %zu bytes, and job %lld of %lld tokens a request takes %lld: "
                      "send a shorter prompt",
-                     size, (long long)j->id, (long long)j->spec->data.seq_len, most);
+                     size, (long long)j->id, (long long)job_spec(j)->data.seq_len, most);
 }
 
 static void put_number(struct http_req *r, const char *name, int64_t n)

@@ -47,8 +47,8 @@ struct model_search {
 
 static bool serves(const struct job *j, const char *owner, size_t size, bool shared)
 {
-    return j->spec->kind == JOB_SERVE && size && strlen(j->owner) == size &&
-           !memcmp(j->owner, owner, size) && (!shared || j->spec->serve.shared);
+    return j->is.kind == JOB_SERVE && size && strlen(j->owner) == size &&
+           !memcmp(j->owner, owner, size) && (!shared || job_spec(j)->serve.shared);
 }
 
 static bool is_ready(struct control *c, const struct job *j)
@@ -58,8 +58,8 @@ static bool is_ready(struct control *c, const struct job *j)
 
 static bool matches(const struct model_search *s, const struct job *j)
 {
-    const char *name = spec_text(j->spec, j->spec->name);
     if (!serves(j, s->owner, s->owner_size, s->shared)) return false;
+    const char *name = spec_text(job_spec(j), job_spec(j)->name);
     return (s->n && strlen(name) == s->n && !memcmp(name, s->name, s->n)) || j->id == s->id;
 }
 
@@ -92,9 +92,10 @@ static bool same_model(const struct job *a, const struct job *b)
                                         "determinism", "seed",       "resources.", "parallel."};
     for (const struct field *f = spec_fields; f->path; f++)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (!strncmp(f->path, parts[i], strlen(parts[i])) && !same_field(a->spec, b->spec, f))
+            if (!strncmp(f->path, parts[i], strlen(parts[i])) &&
+                !same_field(job_spec(a), job_spec(b), f))
                 return false;
-    return !shape_difference(&a->spec->model.shape, &b->spec->model.shape);
+    return !shape_difference(&job_spec(a)->model.shape, &job_spec(b)->model.shape);
 }
 
 /* Looks for the job of the same model that has the fewest open requests. */
@@ -123,8 +124,8 @@ static const struct job *find(struct model_search *s, const char *name, size_t n
 
 static int adapter_of(const struct job *j, const char *name)
 {
-    for (int i = 0; i < spec_n_adapters(j->spec); i++)
-        if (!strcmp(spec_text(j->spec, j->spec->model.adapters[i].name), name)) return i;
+    for (int i = 0; i < spec_n_adapters(job_spec(j)); i++)
+        if (!strcmp(spec_text(job_spec(j), job_spec(j)->model.adapters[i].name), name)) return i;
     return -1;
 }
 
@@ -164,7 +165,7 @@ int openai_model_find(struct control *c, const char *user, const char *name,
 
 void openai_model_write(struct jwrite *w, const struct openai_model *m, const char *user)
 {
-    const struct job_spec *s = m->job->spec;
+    const struct job_spec *s = job_spec(m->job);
     const char *name = spec_text(s, s->name);
     const bool own = !strcmp(m->job->owner, user);
     char id[USER_NAME + RANK_MODEL_SIZE], number[24];
@@ -190,14 +191,14 @@ struct model_list {
 static void list_job(void *arg, struct job *j)
 {
     const struct model_list *l = arg;
-    const char *name = spec_text(j->spec, j->spec->name);
+    const char *name = spec_text(job_spec(j), job_spec(j)->name);
     const size_t n = strlen(j->owner);
     struct model_search s = {.control = l->control, .owner = j->owner, .owner_size = n};
     s.shared = strcmp(j->owner, l->user) != 0;
     if (!serves(j, j->owner, n, s.shared) || !is_ready(l->control, j)) return;
     if (*name) find(&s, name, strlen(name));
     if (*name && s.ready != j) return;
-    for (int i = -1; i < spec_n_adapters(j->spec); i++)
+    for (int i = -1; i < spec_n_adapters(job_spec(j)); i++)
         openai_model_write(l->w, &(struct openai_model){j, i}, l->user);
 }
 

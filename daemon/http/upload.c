@@ -112,9 +112,11 @@ static void look_at_job(void *arg, struct job *j)
     struct upload_use *u = arg;
     struct names_grants g;
     if (u->job) return;
-    names_grants(j->spec, u->files, &g);
+    const bool rests = !j->spec;
+    names_grants(job_spec(j), u->files, &g);
     for (int i = 0; i < g.n; i++)
         if (!strcmp(g.list[i], u->dir)) u->job = j->id;
+    if (rests) job_rest(j);
 }
 
 /* Refuses to remove an upload that a live job names. Otherwise a different user could upload files

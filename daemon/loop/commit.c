@@ -182,7 +182,8 @@ void commit_event(struct store_txn *t, const struct event *ev)
 static void add_spec(struct commits *all, struct store_txn *t, const struct job *j,
                      const char *plan)
 {
-    if (json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json) <= 0) return;
+    if (json_spec_write(job_spec(j), JSON_STORED, all->spec_json, sizeof all->spec_json) <= 0)
+        return;
     char *whole = j->stored ? json_spec_merge(j->stored, all->spec_json) : NULL;
     store_spec_set(t, j->id, whole ? whole : all->spec_json, plan);
     free(whole);
@@ -190,7 +191,7 @@ static void add_spec(struct commits *all, struct store_txn *t, const struct job 
 
 static void add_tags(struct store_txn *t, const struct job *j)
 {
-    const struct job_spec *s = j->spec;
+    const struct job_spec *s = job_spec(j);
     const char *name = spec_text(s, s->name);
     if (*name) store_job_tag(t, j->id, (int)j->state, "", name);
     for (int i = 0; i < s->n_labels; i++)
@@ -458,7 +459,7 @@ static void add_new(struct commits *all, struct store_txn *t, struct new_job *k)
     write_doc(all, j);
     store_job_new(t, j->id, ev.at_ms, k->spec, j->plan, all->doc, j->owner);
     add_tags(t, j);
-    if (spec_needs(j->spec, WIRE_ABI_BEFORE)) store_newer(t);
+    if (spec_needs(job_spec(j), WIRE_ABI_BEFORE)) store_newer(t);
     commit_event(t, &ev);
 }
 

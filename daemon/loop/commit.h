@@ -17,7 +17,7 @@
 #include "daemon/state/job_kept.h"
 #include "daemon/store/store.h"
 
-#define COMMIT_MAX_LIVE 100000 /* jobs that are not final; each takes 16 KiB and its plan */
+#define COMMIT_MAX_LIVE 100000 /* jobs that are not final; each takes about 2 KiB */
 
 /* Functions that are called, in this order, when data is on disk. The done of the commit is called
  * between `event` and `changed`. */

@@ -19,16 +19,15 @@ _Static_assert(NODE_MAX <= SCHED_NODES, "the scheduler has room for every node")
 
 int32_t describe_device(const struct job *j)
 {
-    const struct device_kind *k = device_find(spec_text(j->spec, j->spec->resources.device));
-    return k->is_gpu ? SCHED_GPUS : k->own_memory ? SCHED_EMULATED : SCHED_SLOTS;
+    return j->is.takes_gpus ? SCHED_GPUS : j->is.own_memory ? SCHED_EMULATED : SCHED_SLOTS;
 }
 
 static void enqueue_gpus(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
-    q->gpu_size = j->need.device + GPU_RESERVE;
+    q->gpu_size = j->need->device + GPU_RESERVE;
     /* the free memory need not include GPU_RESERVE, because other programs, such as a display
      * server, may use it */
-    q->gpu_free = j->need.device;
+    q->gpu_free = j->need->device;
     for (int i = 0; i < k->nodes.n && *j->avoid_gpu; i++) {
         const struct node *n = &k->nodes.node[i];
         const int gpu = gpu_find(n->gpu, n->n_gpus, j->avoid_gpu);
@@ -76,7 +75,7 @@ int describe_node_index(const struct cluster *k, const char *name)
 static void choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
                         struct sched_job *q)
 {
-    const bool own = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
+    const bool own = *j->checkpoint_node && j->is.resumes;
     const bool checkpoint = own || *j->source;
     q->toy = *j->only != 0;
     q->checkpoint = own ? j->checkpoint_step : checkpoint ? j->source_step : 0;
@@ -102,7 +101,7 @@ static void leave_old(const struct cluster *k, const struct job *j, struct sched
 {
     for (int i = 0; i < k->nodes.n; i++) {
         const struct node *n = &k->nodes.node[i];
-        const char *needs = n->up && n->abi < WIRE_ABI ? spec_needs(j->spec, n->abi) : NULL;
+        const char *needs = n->up && n->abi < WIRE_ABI ? spec_needs(job_spec(j), n->abi) : NULL;
         if (!needs) continue;
         sched_add(&q->old, i);
         q->needs = needs;
@@ -114,10 +113,10 @@ void describe_job(const struct cluster *k, const struct job *j, int64_t now_ms, 
     memset(q, 0, offsetof(struct sched_job, part)); /* clears all members before the output
                                                      * members */
     q->id = j->id;
-    q->priority = j->spec->priority;
-    q->n_ranks = j->spec->resources.ranks;
-    q->share = job_tp(j->spec);
-    q->ring = j->spec->parallel.sp * q->share;
+    q->priority = j->is.priority;
+    q->n_ranks = j->is.n_ranks;
+    q->share = j->is.share;
+    q->ring = j->is.ring;
     leave_out(k, j, q);
     leave_old(k, j, q);
     choose_only(k, j, now_ms, q);
@@ -125,10 +124,10 @@ void describe_job(const struct cluster *k, const struct job *j, int64_t now_ms, 
     q->wall_ms = left_ms < 0 ? 0 : left_ms > 0 ? left_ms : 1;
     q->soon = j->n_left && !sched_held(q) && describe_soon(k, q);
     q->prepare = job_needs_data(j) || (*j->prepared_node && q->only < 0);
-    q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
+    q->one_node = j->is.one_node;
     q->not_before_ms = j->wake_ms;
     q->device = describe_device(j);
-    q->need = &j->need;
+    q->need = j->need;
     q->alone = j->crowded;
     q->avoid_node = -1;
     struct user *u = users_of((struct users *)&k->users, j->owner);

@@ -153,7 +153,7 @@ static int edit_spec(struct commits *all, struct job *j, const struct order_edit
         return err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot be changed now",
                        (long long)j->id, job_state_name(j->state));
     if (!j->stored &&
-        json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json) <= 0)
+        json_spec_write(job_spec(j), JSON_STORED, all->spec_json, sizeof all->spec_json) <= 0)
         return err_set(e, ERR_INTERNAL, "the spec of job %lld cannot be written", (long long)j->id);
     char *stored = json_spec_edit(j->stored ? j->stored : all->spec_json, o->change,
                                   strlen(o->change), spec, e);

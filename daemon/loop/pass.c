@@ -76,7 +76,8 @@ static void enqueue(void *arg, struct job *j)
         if (!p->queue) abort();
     }
     const int shape = moves ? -1 : shapes_of(&p->shapes, to->k, j, to->now_ms);
-    p->queue[p->n_jobs++] = (struct queued){j->id, j, j->spec->priority, shape};
+    if (!moves) job_rest(j);
+    p->queue[p->n_jobs++] = (struct queued){j->id, j, j->is.priority, shape};
 }
 
 static int by_rank(const void *a, const void *b)

@@ -1,6 +1,7 @@
 /* replay.c: folds the stored events again, and continues the attempts that may still run. */
 #include "daemon/loop/replay.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,13 +76,15 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
     }
     job_set_plan(j, copy_json(plan));
     j->result = copy_json(result);
-    if (json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json) > 0) {
-        char *more = json_spec_merge(spec, all->spec_json);
+    if (json_spec_write(job_spec(j), JSON_STORED, all->spec_json, sizeof all->spec_json) > 0) {
+        /* the same text has no other fields */
+        char *more = strcmp(spec, all->spec_json) ? json_spec_merge(spec, all->spec_json) : NULL;
         if (more && !(j->stored = strdup(spec))) abort();
         free(more);
     }
     if (serving && j->serving) serve_counts_read(j->serving, serving);
     j->rewrite = !has_doc;
+    job_rest(j);
     jobs_add(&r->cluster->jobs, j);
     return 0;
 }
@@ -230,7 +233,9 @@ static void look_at_job(void *arg, struct job *j)
     struct replaying *r = arg;
     struct commits *all = r->all;
     struct err e;
-    r->newer = r->newer || spec_needs(j->spec, WIRE_ABI_BEFORE);
+    const bool rests = !j->spec;
+    r->newer = r->newer || spec_needs(job_spec(j), WIRE_ABI_BEFORE);
+    if (rests) job_rest(j);
     if (!j->version) {
         err_set(&e, ERR_CORRUPT, "it has no events");
         set_aside(r, j->id, &e);
@@ -299,6 +304,7 @@ int replay(struct commits *all, struct err *e)
         fail_unreadable(all, u, r.utc_ms);
         free(u);
     }
+    malloc_trim(0); /* gives back the memory in which rows were read */
     log_info("control.replayed", "jobs=%d unreadable=%d last_event=%lld", jobs->n, n,
              (long long)all->last_event);
     return 0;

@@ -52,10 +52,10 @@ void session_assign(const struct session *s, const struct job *j)
 static void tell_end(const struct session *s, const struct job *j, struct msg *m)
 {
     const struct job_attempt *a = j->attempt;
-    const char *why = j->target == JOB_CANCELLED   ? "the job was cancelled"
-                      : j->target == JOB_SUSPENDED ? "the job was suspended"
-                      : j->saving && !j->err.code  ? "a node of the job is drained"
-                                                   : j->err.text;
+    const char *why = j->target == JOB_CANCELLED       ? "the job was cancelled"
+                      : j->target == JOB_SUSPENDED     ? "the job was suspended"
+                      : j->saving && !job_err(j)->code ? "a node of the job is drained"
+                                                       : job_err(j)->text;
     snprintf(m->reason, sizeof m->reason, "%.*s", (int)sizeof m->reason - 1, why);
     for (int i = 0; i < a->n_parts; i++)
         if (!a->parts[i].ended) outbox_send(&s->out, a->parts[i].place.node, m);

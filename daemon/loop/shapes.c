@@ -51,7 +51,7 @@ void shapes_begin(struct shapes *t, const struct cluster *k)
 
 static void set_origin(const struct cluster *k, const struct job *j, struct shape_key *key)
 {
-    const bool own = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
+    const bool own = *j->checkpoint_node && j->is.resumes;
     key->origin = *j->only            ? ORIGIN_TOY
                   : own               ? ORIGIN_OWN
                   : *j->source        ? ORIGIN_SOURCE
@@ -77,17 +77,17 @@ static struct shape_key key_of(const struct shapes *t, const struct cluster *k, 
 {
     struct shape_key key;
     memset(&key, 0, sizeof key);
-    key.n_ranks = j->spec->resources.ranks;
-    key.share = job_tp(j->spec);
-    key.ring = j->spec->parallel.sp * key.share;
+    key.n_ranks = j->is.n_ranks;
+    key.share = j->is.share;
+    key.ring = j->is.ring;
     key.device = describe_device(j);
-    key.one_node = j->spec->parallel.transport == TRANSPORT_SHM;
+    key.one_node = j->is.one_node;
     key.needs_data = job_needs_data(j);
     key.crowded = j->crowded;
     key.wall_ms = wall_left_ms(j, now_ms);
-    set_need(&j->need, &key);
+    set_need(j->need, &key);
     set_origin(k, j, &key);
-    if (t->old_abi < WIRE_ABI) key.needs = spec_needs(j->spec, t->old_abi);
+    if (t->old_abi < WIRE_ABI) key.needs = spec_needs(job_spec(j), t->old_abi);
     /* The reason of a job that waits for its own checkpoint names the job. */
     const bool named = key.origin == ORIGIN_OWN;
     if (j->n_left || *j->avoid_gpu || *j->only || named || t->mixed) key.alone = j->id;
@@ -137,7 +137,7 @@ int shapes_of(struct shapes *t, const struct cluster *k, const struct job *j, in
 {
     const struct shape_key key = key_of(t, k, j, now_ms);
     grow(t);
-    int32_t *at = find_slot(t, &key, &j->need);
+    int32_t *at = find_slot(t, &key, j->need);
     if (*at) return *at - 1;
     struct shape *s = &t->of[t->n];
     s->key = key;

@@ -174,7 +174,7 @@ static void begin(void *arg)
 void sweep_epoch(struct sweep *s, const struct job *j)
 {
     const int64_t keep = s->policy.keep[RETAIN_EPOCHS];
-    const int n = j->spec->resources.ranks;
+    const int n = job_spec(j)->resources.ranks;
     /* Each new attempt removes the logs of one old attempt. seqd may have died before it removed
      * the logs of the attempt before that one, so remove these logs, too. */
     if (j->epoch <= keep) return;

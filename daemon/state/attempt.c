@@ -213,8 +213,8 @@ bool attempt_served(const struct job *j, int64_t now_ms)
  * requests. */
 static bool drained(const struct job *j)
 {
-    const bool ends = j->target == JOB_CANCELLED || j->err.code == ERR_WALL_LIMIT;
-    return j->spec->kind == JOB_SERVE && ends && j->attempt->parts[0].saved;
+    const bool ends = j->target == JOB_CANCELLED || job_err(j)->code == ERR_WALL_LIMIT;
+    return job_spec(j)->kind == JOB_SERVE && ends && j->attempt->parts[0].saved;
 }
 
 bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev)
@@ -230,8 +230,8 @@ bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev)
 bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
 {
     const struct job_attempt *a = j->attempt;
-    const int64_t drain_ms = j->spec->serve.drain_s * 1000 + DRAIN_MS;
-    if (j->spec->kind == JOB_SERVE && drain_ms < grace_ms) grace_ms = drain_ms;
+    const int64_t drain_ms = job_spec(j)->serve.drain_s * 1000 + DRAIN_MS;
+    if (job_spec(j)->kind == JOB_SERVE && drain_ms < grace_ms) grace_ms = drain_ms;
     return j->state == JOB_STOPPING && j->saving && a->save_ms && !a->stop_ms &&
            now_ms - a->save_ms >= grace_ms;
 }
@@ -239,8 +239,8 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
 bool attempt_note_drain(const struct job *j, int64_t now_ms, int64_t utc_ms, int64_t grace_ms)
 {
     struct job_attempt *a = j->attempt;
-    const int64_t drain_ms = j->spec->serve.drain_s * 1000;
-    if (j->spec->kind != JOB_SERVE || j->state != JOB_STOPPING || !j->saving || !a->save_ms ||
+    const int64_t drain_ms = job_spec(j)->serve.drain_s * 1000;
+    if (job_spec(j)->kind != JOB_SERVE || j->state != JOB_STOPPING || !j->saving || !a->save_ms ||
         a->drain_ms)
         return false;
     a->drain_ms = utc_ms - (now_ms - a->save_ms) + (drain_ms < grace_ms ? drain_ms : grace_ms);
@@ -262,7 +262,7 @@ bool attempt_unsaved(const struct job *j, struct event *ev)
     const char *why = a->unsaved.code ? a->unsaved.text : "its ranks ended before";
     char text[768];
     struct jwrite w;
-    if (!j->saving || a->parts[0].saved || j->spec->kind == JOB_SERVE) return false;
+    if (!j->saving || a->parts[0].saved || job_spec(j)->kind == JOB_SERVE) return false;
     *ev = (struct event){.type = EV_NOTE, .rank = -1, .step = j->step};
     memcpy(ev->node, a->parts[0].place.node, sizeof ev->node);
     if (j->checkpoint_step)
@@ -342,7 +342,7 @@ static void start_timed_out(const struct job *j, struct verdict *v)
     const struct attempt_part *p = attempt_part_of_rank(a, late);
     err_field(&ev.err, ERR_TIMEOUT, "limits.init_timeout_s",
               "%d of %d ranks were ready after %lld s; rank %d on node %s was not", a->n_ready,
-              a->n_ranks, (long long)j->spec->limits.init_timeout_s, late, p->place.node);
+              a->n_ranks, (long long)job_spec(j)->limits.init_timeout_s, late, p->place.node);
     fail_at(v, p, &ev);
 }
 
@@ -360,5 +360,5 @@ void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, stru
     if (j->state != JOB_STARTING || a->task != TASK_RUN) return;
     for (int i = 0; i < a->n_ranks; i++)
         if (a->preparing[i]) a->start_ms = now_ms;
-    if (now_ms - a->start_ms >= j->spec->limits.init_timeout_s * 1000) start_timed_out(j, v);
+    if (now_ms - a->start_ms >= job_spec(j)->limits.init_timeout_s * 1000) start_timed_out(j, v);
 }

@@ -33,7 +33,7 @@ static void unexplained(const struct job *j, struct event *ev)
  * request in between. */
 static enum cause cause_of_device(const struct job *j)
 {
-    const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE && !job_answered(j);
+    const bool again = j->n_failures > 0 && job_err(j)->code == ERR_DEVICE && !job_answered(j);
     return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
 }
 
@@ -118,7 +118,7 @@ void blame_again(const struct job *j, int32_t count, struct event *ev)
 {
     if (count < FARTHEST_AGAIN) return;
     set(ev, CAUSE_FINAL, BLAME_NONE);
-    if (j->spec->kind == JOB_TRAIN)
+    if (job_spec(j)->kind == JOB_TRAIN)
         err_prefix(&ev->err, "the same failure %d times after step %lld", (int)count,
                    (long long)job_where(j));
     else

@@ -51,14 +51,14 @@ static void put_reason(struct jwrite *w, const struct job *j)
 
 static void put_error(struct jwrite *w, const struct job *j)
 {
-    if (!j->err.code) {
+    if (!job_err(j)->code) {
         jwrite_null(w, "error");
         return;
     }
     jwrite_object(w, "error");
-    jwrite_str(w, "code", err_name(j->err.code));
-    jwrite_str(w, "field", j->err.field);
-    jwrite_str(w, "text", j->err.text);
+    jwrite_str(w, "code", err_name(job_err(j)->code));
+    jwrite_str(w, "field", job_err(j)->field);
+    jwrite_str(w, "text", job_err(j)->text);
     if (j->err_rank >= 0)
         jwrite_int(w, "rank", j->err_rank);
     else
@@ -191,8 +191,8 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "id", j->id);
-    jwrite_str(&w, "name", spec_text(j->spec, j->spec->name));
-    jwrite_str(&w, "kind", spec_kind_name(j->spec->kind));
+    jwrite_str(&w, "name", spec_text(job_spec(j), job_spec(j)->name));
+    jwrite_str(&w, "kind", spec_kind_name(job_spec(j)->kind));
     jwrite_str(&w, "state", job_state_name(j->state));
     jwrite_str(&w, "phase", job_phase(j));
     if (j->state == JOB_STOPPING) jwrite_str(&w, "target", job_state_name(j->target));
@@ -203,7 +203,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
         jwrite_str(&w, "owner", j->owner);
     else
         jwrite_null(&w, "owner");
-    jwrite_int(&w, "priority", j->spec->priority);
+    jwrite_int(&w, "priority", job_spec(j)->priority);
     put_time(&w, "created_at", j->created_ms);
     put_time(&w, "started_at", j->started_ms);
     put_time(&w, "finished_at", j->finished_ms);
@@ -213,7 +213,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     jwrite_int(&w, "restarts", j->restarts);
     jwrite_str(&w, "node", j->node);
     put_places(&w, j);
-    jwrite_int(&w, "ranks", j->spec->resources.ranks);
+    jwrite_int(&w, "ranks", job_spec(j)->resources.ranks);
     jwrite_int(&w, "step", j->step);
     jwrite_int(&w, "steps", j->steps);
     jwrite_int(&w, "checkpoint_step", j->checkpoint_step);
@@ -226,7 +226,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     put_error(&w, j);
     /* labels come last, because people choose the keys of labels, and readers search the text for
      * keys that must come before these */
-    put_labels(&w, j->spec);
+    put_labels(&w, job_spec(j));
     jwrite_end(&w);
     return bare(&w, out);
 }
@@ -241,7 +241,7 @@ bool doc_is_json(const char *text)
 
 int64_t doc_error(const struct err *e, char *out, size_t size)
 {
-    const struct job j = {.err = *e, .err_cause = CAUSE_FINAL, .err_rank = -1};
+    const struct job j = {.failure = (struct err *)e, .err_cause = CAUSE_FINAL, .err_rank = -1};
     struct jwrite w;
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
@@ -262,7 +262,7 @@ int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out
     struct job *j = job_create(id, s);
     if (!j) abort();
     j->state = JOB_FAILED;
-    j->err = *e;
+    job_set_err(j, e);
     j->err_cause = CAUSE_FINAL;
     j->finished_ms = at_ms;
     int64_t n = doc_job(j, out, size);

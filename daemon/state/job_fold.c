@@ -16,9 +16,9 @@
  * a batch; other prompts are generated again. */
 static bool saves(const struct job *j)
 {
-    const int kind = j->spec->kind;
+    const int kind = job_spec(j)->kind;
     return j->task == TASK_RUN &&
-           (kind == JOB_TRAIN || kind == JOB_SCORE || job_generates(j->spec));
+           (kind == JOB_TRAIN || kind == JOB_SCORE || job_generates(job_spec(j)));
 }
 
 static int64_t div_up(int64_t a, int64_t b)
@@ -58,7 +58,7 @@ static void fold_places(struct job *j, const struct event *ev)
         memcpy(p, ev->places, (size_t)n * sizeof *p);
         return;
     }
-    *p = (struct job_place){.n_ranks = ev->task == TASK_PREPARE ? 1 : j->spec->resources.ranks};
+    *p = (struct job_place){.n_ranks = ev->task == TASK_PREPARE ? 1 : job_spec(j)->resources.ranks};
     memcpy(p->node, ev->node, sizeof p->node);
     memcpy(p->instance, ev->places[0].instance, sizeof p->instance);
 }
@@ -120,14 +120,14 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
     if (ev->type == EV_NODE_LOST) fold_away(j, ev->node, 0);
     if (before == JOB_STOPPING) return;
-    j->err = ev->err;
+    job_set_err(j, &ev->err);
     j->err_cause = ev->cause;
     j->err_rank = ev->rank;
     memcpy(j->err_node, ev->node, sizeof j->err_node);
     fold_avoid(j, ev);
     fold_blame(j, ev, before);
     /* A failed attempt of a serve job tells here that it has made progress. */
-    if (j->spec->kind == JOB_SERVE && ev->stepped_ms > j->stepped_ms) j->n_failures = 0;
+    if (job_spec(j)->kind == JOB_SERVE && ev->stepped_ms > j->stepped_ms) j->n_failures = 0;
     if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
     /* If the node lacks files, the next node is tried without a delay. */
     const bool at_once = moves || ev->blame == BLAME_FILES;
@@ -135,7 +135,7 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     j->backoff_ms = at_once ? 0 : backoff_ms(j->n_failures);
     j->not_before_ms = ev->at_ms + j->backoff_ms;
     bool again = ev->cause == CAUSE_INFRASTRUCTURE && !ev->gives_up;
-    if (ev->cause == CAUSE_USER && j->restarts < j->spec->limits.restarts) {
+    if (ev->cause == CAUSE_USER && j->restarts < job_spec(j)->limits.restarts) {
         j->restarts++;
         again = true;
     }
@@ -149,11 +149,13 @@ static void fold_prepared(struct job *j, const struct event *ev)
     memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
     j->n_tokens = ev->n_tokens;
     /* The form is chosen only once, even if a different node prepares the data again. */
-    if (ev->form && j->spec->parallel.form == FORM_AUTO) j->spec->parallel.form = ev->form - 1;
+    if (ev->form && job_spec(j)->parallel.form == FORM_AUTO)
+        job_spec_edit(j)->parallel.form = ev->form - 1;
     if (!ev->steps) return;
     j->steps = ev->steps;
-    j->spec->train.steps = ev->steps;
-    if (j->spec->schedule.warmup_steps < 0) j->spec->schedule.warmup_steps = div_up(ev->steps, 50);
+    job_spec_edit(j)->train.steps = ev->steps;
+    if (job_spec(j)->schedule.warmup_steps < 0)
+        job_spec_edit(j)->schedule.warmup_steps = div_up(ev->steps, 50);
 }
 
 /* Forgets the checkpoint, the failures and the farthest step of the job. */
@@ -182,7 +184,7 @@ static void fold_ask(struct job *j, const struct event *ev, enum job_state befor
     if (before == JOB_STOPPING) return;
     j->saving = before == JOB_RUNNING && saves(j);
     if (ev->type != EV_WALL_LIMIT) return;
-    j->err = ev->err;
+    job_set_err(j, &ev->err);
     j->err_cause = CAUSE_FINAL;
     j->err_rank = -1;
     memcpy(j->err_node, j->node, sizeof j->err_node);
@@ -206,18 +208,18 @@ static void fold_resume(struct job *j, enum job_state before)
  * now. */
 static void end_by_wall(struct job *j)
 {
-    const size_t n = strlen(j->err.text);
-    char *out = j->err.text + n;
-    if (j->err.code != ERR_WALL_LIMIT || j->state != JOB_FAILED) return;
-    if (j->spec->kind != JOB_TRAIN)
-        snprintf(out, sizeof j->err.text - n, "; submit it with a larger limit");
+    if (job_err(j)->code != ERR_WALL_LIMIT || j->state != JOB_FAILED) return;
+    const size_t n = strlen(j->failure->text), room = sizeof j->failure->text - n;
+    char *out = j->failure->text + n;
+    if (job_spec(j)->kind != JOB_TRAIN)
+        snprintf(out, room, "; submit it with a larger limit");
     else if (j->checkpoint_step)
         snprintf(
-            out, sizeof j->err.text - n,
+            out, room,
             "; step %lld is saved: `seqctl continue %lld --set limits.wall_s=...` continues it",
             (long long)j->checkpoint_step, (long long)j->id);
     else
-        snprintf(out, sizeof j->err.text - n, "; no step is saved");
+        snprintf(out, room, "; no step is saved");
 }
 
 static void fold_end(struct job *j, const struct event *ev, enum job_state before)
@@ -231,7 +233,7 @@ static void fold_end(struct job *j, const struct event *ev, enum job_state befor
         return;
     }
     if (before == JOB_STOPPING) j->state = JOB_SUCCEEDED;
-    j->err = (struct err){0};
+    job_set_err(j, &(struct err){0});
     j->err_cause = CAUSE_NONE;
     j->err_rank = -1;
 }
@@ -264,7 +266,7 @@ bool job_unsaved(const struct job *j)
 /* Notes that the attempt of a serve job has loaded its model. */
 static void fold_serving(struct job *j)
 {
-    if (j->spec->kind == JOB_SERVE) j->serving_epoch = j->epoch;
+    if (job_spec(j)->kind == JOB_SERVE) j->serving_epoch = j->epoch;
 }
 
 /* Makes the note about a failed checkpoint the job's `reason` until the next checkpoint or the end
@@ -344,7 +346,7 @@ static void fold_reached(struct job *j, const struct event *ev)
 static bool drains(const struct job *j, enum job_state before)
 {
     const bool first = before == JOB_STOPPING && j->saving && j->target != JOB_CANCELLED;
-    return j->spec->kind == JOB_SERVE && (before == JOB_RUNNING || first);
+    return job_spec(j)->kind == JOB_SERVE && (before == JOB_RUNNING || first);
 }
 
 int job_fold(struct job *j, const struct event *ev, struct err *e)

@@ -34,7 +34,9 @@ struct job_kept *job_kept_take(const struct job *j)
     if (!k) abort();
     k->job = *j;
     k->job.spec = NULL;
-    job_set_spec(&k->job, j->spec);
+    k->job.packed = NULL;
+    job_set_spec(&k->job, job_spec(j));
+    k->job.failure = copy_of(j->failure, 1, sizeof *j->failure);
     k->job.stored = j->stored ? copy_of(j->stored, 1, strlen(j->stored) + 1) : NULL;
     k->job.places = copy_of(j->places, j->n_places, sizeof *j->places);
     k->job.away_ms = copy_of(j->away_ms, j->n_places, sizeof *j->away_ms);
@@ -51,6 +53,8 @@ struct job_kept *job_kept_take(const struct job *j)
 static void free_fold(struct job *j)
 {
     free(j->spec);
+    free(j->packed);
+    free(j->failure);
     free(j->stored);
     free(j->places);
     free(j->away_ms);
@@ -80,7 +84,14 @@ static void keep_beside(struct job *to, const struct job *live)
     to->n_orders = live->n_orders;
     to->based_seq = live->based_seq;
     to->n_skipped = live->n_skipped;
+    to->need = live->need;
+    to->reason_code = live->reason_code;
+    to->reason = live->reason;
+    to->shared_reason = live->shared_reason;
     to->next = live->next;
+    to->next_placed = live->next_placed;
+    to->last_placed = live->last_placed;
+    to->in_placed = live->in_placed;
 }
 
 void job_kept_put_back(struct job_kept *k, struct job *j)

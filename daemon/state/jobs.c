@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/device.h"
 #include "api/core/job.h"
 #include "daemon/state/attempt.h"
 #include "daemon/state/serve_counts.h"
@@ -19,7 +18,7 @@ static size_t spec_size(const struct job_spec *s)
 
 int64_t job_size(const struct job *j)
 {
-    return (int64_t)(sizeof *j + spec_size(j->spec) + (j->plan ? strlen(j->plan) : 0));
+    return (int64_t)(sizeof *j + spec_size(job_spec(j)) + (j->plan ? strlen(j->plan) : 0));
 }
 
 struct job *job_create(int64_t id, const struct job_spec *spec)
@@ -27,11 +26,14 @@ struct job *job_create(int64_t id, const struct job_spec *spec)
     struct job *j = calloc(1, sizeof *j);
     if (!j) return NULL;
     j->spec = malloc(spec_size(spec));
-    if (!j->spec) {
-        free(j);
+    j->need = calloc(1, sizeof *j->need);
+    if (!j->spec || !j->need) {
+        job_destroy(j);
         return NULL;
     }
     memcpy(j->spec, spec, spec_size(spec));
+    job_set_facts(j);
+    job_set_need(j, j->need);
     j->reason_code = j->reason = "";
     j->id = id;
     j->err_rank = -1;
@@ -47,6 +49,9 @@ void job_destroy(struct job *j)
 {
     if (!j) return;
     free(j->spec);
+    free(j->packed);
+    free(j->need);
+    free(j->failure);
     free(j->places);
     free(j->away_ms);
     free(j->gpus);
@@ -63,7 +68,7 @@ void job_destroy(struct job *j)
 
 void job_spec_copy(const struct job *j, struct job_spec *out)
 {
-    size_t n = spec_size(j->spec);
+    size_t n = spec_size(job_spec(j));
     memcpy(out, j->spec, n);
     memset((char *)out + n, 0, sizeof *out - n);
 }
@@ -74,16 +79,48 @@ void job_set_spec(struct job *j, const struct job_spec *spec)
     if (!copy) abort();
     memcpy(copy, spec, spec_size(spec));
     free(j->spec);
+    free(j->packed);
+    j->packed = NULL;
     j->spec = copy;
+    job_set_facts(j);
 }
 
 void job_set_plan(struct job *j, char *json)
 {
     free(j->plan);
     j->plan = json;
-    const int32_t ring = j->spec->parallel.sp * job_tp(j->spec);
-    need_read(&j->need, json ? json : "{}",
-              &(struct need_of){job_takes_gpus(j), j->spec->parallel.pp, ring});
+    struct need n;
+    need_read(&n, json ? json : "{}",
+              &(struct need_of){job_takes_gpus(j), job_spec(j)->parallel.pp, j->is.ring});
+    job_set_need(j, &n);
+}
+
+void job_set_need(struct job *j, const struct need *n)
+{
+    const size_t n_stages = n->n_stages > 1 ? (size_t)n->n_stages : 0;
+    const size_t size = offsetof(struct need, stage) + n_stages * sizeof *n->stage;
+    struct need *copy = malloc(size);
+    if (!copy) abort();
+    memcpy(copy, n, size);
+    free(j->need);
+    j->need = copy;
+}
+
+const struct err *job_err(const struct job *j)
+{
+    static const struct err none;
+    return j->failure ? j->failure : &none;
+}
+
+void job_set_err(struct job *j, const struct err *e)
+{
+    if (!e->code) {
+        free(j->failure);
+        j->failure = NULL;
+        return;
+    }
+    if (!j->failure && !(j->failure = malloc(sizeof *j->failure))) abort();
+    *j->failure = *e;
 }
 
 struct job_reason *job_reason_create(const char *code, const char *text)
@@ -114,7 +151,7 @@ void job_reason_set(struct job *j, struct job_reason *r)
 
 bool job_takes_gpus(const struct job *j)
 {
-    return device_find(spec_text(j->spec, j->spec->resources.device))->is_gpu;
+    return j->is.takes_gpus;
 }
 
 bool job_placed(const struct job *j)
@@ -140,8 +177,7 @@ int job_gpu_given(const struct job *j, const char *node, const char *uuid)
 
 bool job_needs_data(const struct job *j)
 {
-    const int32_t kind = j->spec->kind;
-    return !job_generates(j->spec) && kind != JOB_MERGE && kind != JOB_SERVE && !*j->prepared_id;
+    return !j->is.no_data && !*j->prepared_id;
 }
 
 int32_t job_slots(const struct job *j, const char *node)
@@ -155,7 +191,7 @@ int32_t job_slots(const struct job *j, const char *node)
 
 int64_t job_memory(const struct job *j, const struct job_place *p)
 {
-    return j->task == TASK_RUN ? need_of(&j->need, p->first_rank, p->n_ranks) : NEED_ERRAND;
+    return j->task == TASK_RUN ? need_of(j->need, p->first_rank, p->n_ranks) : NEED_ERRAND;
 }
 
 int job_away(const struct job *j)
@@ -193,13 +229,13 @@ void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms)
 
 int64_t job_where(const struct job *j)
 {
-    if (j->spec->kind != JOB_TRAIN) return (int64_t)j->progress.done;
+    if (job_spec(j)->kind != JOB_TRAIN) return (int64_t)j->progress.done;
     return j->step_epoch == j->epoch ? j->step : 0;
 }
 
 bool job_answered(const struct job *j)
 {
-    return j->spec->kind == JOB_SERVE && j->attempt && j->attempt->answered;
+    return job_spec(j)->kind == JOB_SERVE && j->attempt && j->attempt->answered;
 }
 
 int32_t job_failed_here(const struct job *j, const struct event *ev)

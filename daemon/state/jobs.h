@@ -43,11 +43,25 @@ struct job_left {
     int32_t phase, code, exit_status, signal;
 };
 
+/* Facts of the spec that a pass over all jobs reads. */
+struct job_facts {
+    int64_t wall_s;
+    int32_t kind, priority, n_ranks, share, ring; /* share and ring as in sched.h */
+    bool takes_gpus, own_memory;                  /* of the device */
+    bool one_node;                                /* parallel.transport is shm */
+    bool resumes;                                 /* checkpoint.resume is not "none" */
+    bool no_data;                                 /* it needs no prepared data */
+};
+
 struct job {
     int64_t id;
     /* "" if a version without owners stored the job, or if the job is seqd's own toy run */
     char owner[USER_NAME];
-    struct job_spec *spec; /* owns; the allocation has only offsetof(text) + text_used bytes */
+    /* The spec, by job_spec(); one of the two may be NULL. The allocation of `spec` has only
+     * offsetof(text) + text_used bytes. */
+    struct job_spec *spec; /* owns */
+    uint8_t *packed;       /* owns */
+    struct job_facts is;
     /* the fold */
     enum job_state state, target; /* its state; for a stopping job, target is the next state */
     bool saving;                  /* it was asked to save and is stopping */
@@ -96,21 +110,23 @@ struct job {
     char prepared_id[80], prepared_node[NODE_NAME];
     char checkpoint_node[NODE_NAME]; /* node that has its newest checkpoint, or "" */
     int64_t n_tokens;
-    struct err err; /* the last failure; its code is ERR_NONE if there was none */
+    struct err *failure; /* owns; the last failure, by job_err(); NULL if there was none */
     int32_t err_cause, err_rank;
     char err_node[NODE_NAME];
     /* beside the fold */
     /* end of the backoff by the loop's clock, which decides because people cannot set it */
     int64_t wake_ms;
     char *result;  /* owns; JSON from rank 0, or NULL */
-    char *plan;    /* owns; JSON, or NULL */
+    char *plan;    /* owns; JSON, or NULL; job_rest drops it, because its row has it */
     char *stored;  /* owns; the stored spec, if it has fields that `spec` lacks; otherwise NULL */
     char *metrics; /* owns; JSON of the last step, or NULL */
     /* progress of the current or last attempt; zeros if no progress was reported */
     struct rank_progress progress;
     struct serve_counts *serving; /* owns; NULL unless the job serves */
     struct job_attempt *attempt;  /* owns; NULL unless the job is starting, running or stopping */
-    struct need need;             /* memory that it needs according to the plan */
+    /* owns; memory that it needs according to the plan; the allocation has only the stages that
+     * differ */
+    struct need *need;
     int n_orders; /* events of clients' orders that are folded and not committed yet */
     /* The last of these events on which an event of another kind is folded, or 0. It and the ones
      * before it cannot be withdrawn. */
@@ -159,6 +175,20 @@ struct job *job_create(int64_t id, const struct job_spec *spec);
 void job_destroy(struct job *j);
 int64_t job_size(const struct job *j); /* returns the bytes of memory that a job takes before it
                                         * has begun */
+/* Returns the spec. It stays valid until the loop's next turn, or until job_rest. */
+const struct job_spec *job_spec(const struct job *j);
+/* Returns the spec to be changed. The values of struct job_facts must stay the same. */
+struct job_spec *job_spec_edit(struct job *j);
+/* Reads the facts from the spec. */
+void job_set_facts(struct job *j);
+/* Keeps the spec of a job that waits in few bytes, and drops its plan. */
+void job_rest(struct job *j);
+/* Sets the memory that the job needs. Copies n. */
+void job_set_need(struct job *j, const struct need *n);
+/* Returns the last failure, which has the code ERR_NONE if there was none. */
+const struct err *job_err(const struct job *j);
+/* Sets the last failure. Copies e. */
+void job_set_err(struct job *j, const struct err *e);
 /* Copies the spec at its full size, for a caller that will change it. */
 void job_spec_copy(const struct job *j, struct job_spec *out);
 /* Replaces the job's spec by a copy of spec. */

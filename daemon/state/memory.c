@@ -15,7 +15,7 @@ int64_t memory_beside(const struct cluster *k, const struct node *n)
         const struct job *j = jobs_find(&k->jobs, n->stale[i].job);
         /* The job of a stale attempt may have ended. Its ranks may then take any amount, but will
          * soon be gone. */
-        sum += j ? need_of(&j->need, 0, n->stale[i].ranks) : n->memory_size;
+        sum += j ? need_of(j->need, 0, n->stale[i].ranks) : n->memory_size;
     }
     return sum;
 }

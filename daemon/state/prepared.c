@@ -81,7 +81,7 @@ static int read_result(const char *json, struct result *r)
  * the name of a directory; the sizes, because they are multiplied later. */
 static bool can_be(const struct job *j, const struct result *r)
 {
-    const int64_t seq_len = j->spec->data.seq_len > 0 ? j->spec->data.seq_len : 1;
+    const int64_t seq_len = job_spec(j)->data.seq_len > 0 ? job_spec(j)->data.seq_len : 1;
     return rank_prepared_id_good(r->ev.prepared_id) && r->ev.n_tokens <= MAX_TOKENS &&
            r->per_pass >= 0 && r->per_pass <= MAX_TOKENS / seq_len;
 }
@@ -145,9 +145,9 @@ void prepared_take(struct job *j, const struct node *node, const struct attempt_
     const bool read = !read_result(json, &r);
     if (read && can_be(j, &r)) {
         /* A packed pass has per_pass sequences. Each counts with its full length. */
-        r.ev.steps = job_steps(j->spec,
-                               r.per_pass ? r.per_pass * j->spec->data.seq_len : r.ev.n_tokens);
-        if (form_waits(j->spec)) choose_form(j, node, &r);
+        r.ev.steps = job_steps(job_spec(j),
+                               r.per_pass ? r.per_pass * job_spec(j)->data.seq_len : r.ev.n_tokens);
+        if (form_waits(job_spec(j))) choose_form(j, node, &r);
         v->type = VERDICT_EVENT;
         v->ev = r.ev;
         return;

@@ -84,7 +84,7 @@ static void add(struct collecting *c, int64_t id, const char *field)
 static void add_path(struct collecting *c, const struct spec_path *path)
 {
     static const char *const dirs[] = {"data.train", "eval.data", "input", "model.adapters", NULL};
-    const char *text = spec_text(c->user->spec, *path->ref), *field = path->field;
+    const char *text = spec_text(job_spec(c->user), *path->ref), *field = path->field;
     struct job_ref ref;
     /* Use a constant for the field's name, because the memory of `field` may be freed later. */
     for (int i = 0; dirs[i]; i++)
@@ -101,9 +101,11 @@ static void collect(void *arg, struct job *j)
 {
     struct collecting *c = arg;
     struct spec_path path[SPEC_PATHS];
-    const int n = job_paths(j->spec, path);
+    const bool rests = !j->spec;
+    const int n = job_paths((struct job_spec *)job_spec(j), path);
     c->user = j;
     for (int i = 0; i < n; i++) add_path(c, &path[i]);
+    if (rests) job_rest(j);
 }
 
 static int ascending(const void *a, const void *b)

@@ -9,7 +9,7 @@
 #define SLOTS 2
 #define SPOOL 4
 #define GANGS 4
-#include <sys/resource.h>
+#include <malloc.h>
 #include <sys/wait.h>
 #include <time.h>
 #include "daemon/loop/pass.h"
@@ -158,6 +158,7 @@ static void submit_many(int n)
 
 static void restart(int n)
 {
+    const double heap = (double)mallinfo2().uordblks;
     const double rss = resident_mib(), cpu = clock_ms(CLOCK_PROCESS_CPUTIME_ID);
     open_seqd();
     const double took = clock_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu;
@@ -165,8 +166,9 @@ static void restart(int n)
            control_n_live(w.control), took, took * 1e3 / n);
     settle();
     pass(1000);
-    printf("%.0f MiB, %.0f bytes each\n", resident_mib() - rss,
-           (resident_mib() - rss) * 1048576 / n);
+    const double grown = resident_mib() - rss, used = (double)mallinfo2().uordblks - heap;
+    printf("%.0f MiB resident, %.0f bytes each, of which %.0f are allocated\n", grown,
+           grown * 1048576 / n, used / n);
     close_seqd();
 }
 

@@ -66,7 +66,7 @@ static void test_alone(void)
     CHECK_MSG(strstr(reply, "\"adapter\":{\"type\":\"lora\",\"rank\":4,\"alpha\":9,\"rslora\":true,"
                             "\"targets\":[" ALL "]}"),
               "%s", reply);
-    const struct job_spec *s = control_job(w.control, 1)->spec;
+    const struct job_spec *s = job_spec(control_job(w.control, 1));
     CHECK(s->model.shape.adapter.rank == 4 && s->adapter.dropout == 0);
     finish();
 }
@@ -168,7 +168,7 @@ static void test_dropout(void)
     for (int i = 0; i < 3; i++) {
         snprintf(text, sizeof text, body, 64, 4, "", rows[i].more);
         CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
-        CHECK(control_job(w.control, i + 1)->spec->adapter.dropout == rows[i].is);
+        CHECK(job_spec(control_job(w.control, i + 1))->adapter.dropout == rows[i].is);
     }
     /* a dropout that the job cannot have, but does not name itself */
     snprintf(text, sizeof text, body, 80000, 40000, ",\"attention_dropout\":0.1", "");
@@ -195,7 +195,7 @@ static void test_resumed(void)
     CHECK_MSG(post("/v1/jobs", text) == 201 && !w.fetch.type, "%s", reply);
     snprintf(text, sizeof text, body, "/c", ",\"modules_to_save\":[]");
     CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
-    CHECK(control_job(w.control, 2)->spec->adapter.dropout == 0.25);
+    CHECK(job_spec(control_job(w.control, 2))->adapter.dropout == 0.25);
     snprintf(text, sizeof text, body, "/c", ",\"dropout\":0");
     CHECK_MSG(submit(text, FACTS(ALL), false) == 201, "%s", reply);
     snprintf(text, sizeof text, body, "auto", ",\"dropout\":0,\"modules_to_save\":[]");
@@ -279,7 +279,7 @@ static void test_batch(void)
     wait_question();
     tell_model();
     CHECK_MSG(answer_of(fd) == 201, "%s", reply);
-    CHECK(control_job(w.control, 2)->spec->model.shape.adapter.rank == 4);
+    CHECK(job_spec(control_job(w.control, 2))->model.shape.adapter.rank == 4);
     finish();
 }
 
@@ -327,7 +327,7 @@ static void test_list(void)
     begin_in(false, 0);
     CHECK(get("/v1/jobs/1") == 200);
     CHECK_MSG(strstr(reply, "\"adapters\":" TWO) && !strstr(reply, "facts"), "%s", reply);
-    const struct shape_adapters *of = &control_job(w.control, 1)->spec->model.shape.adapters;
+    const struct shape_adapters *of = &job_spec(control_job(w.control, 1))->model.shape.adapters;
     CHECK(of->n == 2 && of->of[0].rank == 4 && of->of[1].rank == 2);
     CHECK(of->of[0].rslora && of->of[1].scale == 0.5 && of->of[0].on[0] == 127);
     CHECK(of->of[1].on[0] == 1);

@@ -164,8 +164,8 @@ static void test_ends(void)
 static struct job *draining(enum job_event by)
 {
     struct job *j = job_of(1);
-    j->spec->kind = JOB_SERVE;
-    j->spec->serve.drain_s = 30;
+    job_spec_edit(j)->kind = JOB_SERVE;
+    job_spec_edit(j)->serve.drain_s = 30;
     CHECK(!job_fold(j, &(struct event){.type = EV_READY, .n_ranks = 2}, NULL));
     struct event ask = {.type = by};
     if (by == EV_WALL_LIMIT) err_set(&ask.err, ERR_WALL_LIMIT, "it has run for limits.wall_s");
@@ -192,7 +192,7 @@ static void test_drain(void)
     j->attempt->parts[0].ended = j->attempt->parts[0].saved = true;
     CHECK(attempt_stopped(j, 40000, &ev) && ev.type == EV_DONE);
     ev.at_ms = 40000;
-    CHECK(!job_fold(j, &ev, NULL) && j->state == JOB_SUCCEEDED && !j->err.code);
+    CHECK(!job_fold(j, &ev, NULL) && j->state == JOB_SUCCEEDED && !job_err(j)->code);
     drop(j);
     j = draining(EV_CANCEL); /* its ranks were stopped */
     j->attempt->parts[0].ended = true;

@@ -74,7 +74,7 @@ static void test_moves(void)
     hello(B);
     settle();
     CHECK(is(1, "starting") && job(1)->restarts == 0 && !strstr(stored, "\"away\""));
-    CHECK_STR(job(1)->err.text, "node a has not been seen for 12 s");
+    CHECK_STR(job_err(job(1))->text, "node a has not been seen for 12 s");
     CHECK(job(1)->err_cause == CAUSE_INFRASTRUCTURE && job(1)->backoff_ms == 0);
     CHECK(gang_of(B, 1, 3));
     /* The node is connected again, and its old attempt has made progress. seqd must ignore this
@@ -159,7 +159,7 @@ static void test_peer_reports(void)
     send_all(A);
     settle();
     CHECK(!is(1, "running") && job(1)->epoch == 2 && job(1)->state == JOB_QUEUED);
-    CHECK_STR(job(1)->err.text, "node b is not connected: rank 2 has gone");
+    CHECK_STR(job_err(job(1))->text, "node b is not connected: rank 2 has gone");
     CHECK(count(events(1), "node_lost ") == 1 && count(stored, "stopped ") == 1);
     CHECK(control_reserved(w.control, "b") == 0);
     finish();
@@ -248,7 +248,7 @@ static void test_back_without_ranks(void)
     send_all(A);
     settle();
     CHECK(is(1, "starting") && job(1)->epoch == 3);
-    CHECK_STR(job(1)->err.text, "the node knows no such attempt");
+    CHECK_STR(job_err(job(1))->text, "the node knows no such attempt");
     finish();
 }
 

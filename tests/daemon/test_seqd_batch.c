@@ -308,8 +308,8 @@ static void test_under_way(void)
     answer_question();
     CHECK_MSG(answer_of(fd) == 201 && rows_are(5, 4), "%s", reply);
     CHECK(!w.fetch.type); /* the node was not asked again */
-    CHECK(control_job(w.control, 8)->spec->model.shape.tokenizer ==
-          control_job(w.control, 5)->spec->model.shape.tokenizer);
+    CHECK(job_spec(control_job(w.control, 8))->model.shape.tokenizer ==
+          job_spec(control_job(w.control, 5))->model.shape.tokenizer);
     CHECK(batch_as(user_a, THREE) == 201);
     finish();
 }

@@ -119,12 +119,12 @@ static void test_device_twice(void)
     struct job *j = job_at(JOB_RUNNING, true);
     struct event ev = {.rank = 1};
     err_set(&ev.err, ERR_DEVICE, "x");
-    j->n_failures = 1, j->err.code = ERR_DEVICE;
+    j->n_failures = 1, job_set_err(j, &(struct err){.code = ERR_DEVICE});
     blame_report(j, &ev);
     CHECK(ev.cause == CAUSE_USER && !ev.blame);
     /* a job that serves has answered a request between the two */
     struct job_attempt a = {.answered = true};
-    j->spec->kind = JOB_SERVE;
+    job_spec_edit(j)->kind = JOB_SERVE;
     j->attempt = &a;
     blame_report(j, &ev);
     CHECK(ev.cause == CAUSE_INFRASTRUCTURE && !ev.blame);

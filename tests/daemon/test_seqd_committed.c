@@ -133,8 +133,8 @@ static void test_placement_that_is_not_committed(void)
     CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"slots_free\":2"));
     const struct job *j = jobs_find(&control_cluster(w.control)->jobs, 1);
     char want[64];
-    snprintf(want, sizeof want, "\"memory_held_bytes\":%lld,", 2 * (long long)j->need.rank);
-    CHECK_MSG(j->need.rank > 0 && strstr(reply, want), "%s in %s", want, reply);
+    snprintf(want, sizeof want, "\"memory_held_bytes\":%lld,", 2 * (long long)j->need->rank);
+    CHECK_MSG(j->need->rank > 0 && strstr(reply, want), "%s in %s", want, reply);
     finish();
 }
 

@@ -165,6 +165,21 @@ static void test_progress_of_none(void)
     finish();
 }
 
+static void on_plan(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    const char *plan = rows->n_rows ? rows->row[0].text[2] : NULL;
+    answered = true;
+    *(bool *)arg = plan && strstr(plan, "\"form\":\"all_gather\"");
+}
+
+/* Tells whether the stored plan of job 1 is that for all_gather. */
+static bool plan_gathers(void)
+{
+    bool gathers = false;
+    ask(ASK_JOB, 1, on_plan, &gathers);
+    return gathers;
+}
+
 /* Checks a job with form "auto", whose form can be chosen only when its data is prepared. The
  * order to the ranks must have the chosen form, also after a restart. */
 static void test_form(void)
@@ -189,15 +204,15 @@ static void test_form(void)
         settle();
         CHECK(w.form == (i ? FORM_BLOCKWISE : FORM_ALL_GATHER) && w.n_attempts == 2);
         const struct job *j = control_job(w.control, 1);
-        CHECK(j->spec->parallel.form == w.form);
+        CHECK(job_spec(j)->parallel.form == w.form);
         /* The plan that is shown must be the plan for the chosen form. */
-        if (!i) CHECK(j->plan && strstr(j->plan, "\"form\":\"all_gather\""));
+        CHECK(plan_gathers() == !i);
         goodbye();
         close_seqd();
         open_seqd();
         j = control_job(w.control, 1);
-        CHECK(j && j->spec->parallel.form == w.form);
-        if (!i) CHECK(j->plan && strstr(j->plan, "\"form\":\"all_gather\""));
+        CHECK(j && job_spec(j)->parallel.form == w.form);
+        CHECK(plan_gathers() == !i);
         finish();
     }
 }
@@ -228,10 +243,10 @@ static void test_garbled(void)
         const struct job *j = control_job(w.control, 1);
         CHECK_MSG(j && j->state != JOB_SUCCEEDED, "%s", said[i].json);
         if (j)
-            CHECK_MSG(strstr(j->err.text, "n1 sent") &&
-                          strstr(j->err.text, "is not a JSON object") &&
+            CHECK_MSG(strstr(job_err(j)->text, "n1 sent") &&
+                          strstr(job_err(j)->text, "is not a JSON object") &&
                           j->err_cause == CAUSE_INFRASTRUCTURE,
-                      "%s: %s", said[i].json, j->err.text);
+                      "%s: %s", said[i].json, job_err(j)->text);
         finish();
     }
 }
@@ -253,7 +268,7 @@ static void test_sigkill_is_infrastructure(void)
     CHECK_STR(state_of(1), "starting"); /* the first retry is immediate */
     const struct job *j = control_job(w.control, 1);
     CHECK(j->epoch == 3 && j->restarts == 0 && j->err_cause == CAUSE_INFRASTRUCTURE);
-    CHECK(j->err_rank == 1 && strstr(j->err.text, "signal 9"));
+    CHECK(j->err_rank == 1 && strstr(job_err(j)->text, "signal 9"));
     finish();
 }
 
@@ -316,7 +331,7 @@ static void test_consequence_waits_for_cause(void)
     rec_exit(a, RANK_GANG, GANG_FAILED, 0);
     send_spool(a);
     CHECK_STR(state_of(1), "starting");
-    CHECK_STR(control_job(w.control, 1)->err.text, "rank 1 is silent");
+    CHECK_STR(job_err(control_job(w.control, 1))->text, "rank 1 is silent");
     finish();
 }
 
@@ -422,7 +437,8 @@ static void test_long_replay(void)
         w.up = false;
         close_seqd();
         open_seqd();
-        w.now += 2 * NODE_LOST_MS + control_job(w.control, 1)->spec->limits.init_timeout_s * 1000;
+        w.now += 2 * NODE_LOST_MS +
+                 job_spec(control_job(w.control, 1))->limits.init_timeout_s * 1000;
         settle();
         w.now += 1001;
         settle();

@@ -150,7 +150,7 @@ static void test_order(void)
     for (int i = 0; i < 2; i++) CHECK(post("/v1/jobs", job_json) == 201);
     CHECK(ask("PATCH", "/v1/jobs/2", "If-Match: \"1\"\r\n", "{\"priority\":90}") == 200);
     const struct job *first = control_job(w.control, 1), *second = control_job(w.control, 2);
-    CHECK(first->spec->priority == 50 && second->spec->priority == 90);
+    CHECK(job_spec(first)->priority == 50 && job_spec(second)->priority == 90);
     finish();
 }
 

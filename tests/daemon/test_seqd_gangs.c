@@ -143,7 +143,7 @@ static void test_taken_once(void)
         send_spool(A, a);
         CHECK(is(1, "running") && job(1)->checkpoint_step == 3);
         pass(1001);
-        CHECK(is(1, "stopping") && strstr(job(1)->err.text, "has gone"));
+        CHECK(is(1, "stopping") && strstr(job_err(job(1))->text, "has gone"));
         CHECK(n_rows_of(ASK_EVENTS, events) == 3);
         CHECK(n_rows_of(ASK_METRICS, (const int64_t[4]){1, 0, 9}) == 2);
         finish();
@@ -193,7 +193,8 @@ static void test_first_cause(void)
         }
         CHECK_MSG(is(1, "stopping"), "order %d", order);
         CHECK(job(1)->err_rank == 3 && !strcmp(job(1)->err_node, "b"));
-        CHECK(strstr(job(1)->err.text, "signal 9") && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
+        CHECK(strstr(job_err(job(1))->text, "signal 9") &&
+              job(1)->err_cause == CAUSE_INFRASTRUCTURE);
         /* the slots become free when all parts have confirmed their ends */
         CHECK(control_reserved(w.control, "a") == 2);
         rec_exit(b, RANK_GANG, GANG_FAILED, 0), send_spool(B, b);
@@ -220,7 +221,7 @@ static void test_partition(void)
     settle();
     CHECK(job(1)->epoch == 3 && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
     CHECK(job(1)->restarts == 0 && !strcmp(job(1)->err_node, "a"));
-    CHECK_STR(job(1)->err.text, "rank 2 has been silent for 2.0 s");
+    CHECK_STR(job_err(job(1))->text, "rank 2 has been silent for 2.0 s");
     finish();
 
     /* only one node reports a lost peer; after SUSPECT_MS seqd believes the report, and stops the
@@ -248,7 +249,7 @@ static void test_partition(void)
     rec_exit(a, RANK_GANG, GANG_FAILED, 0), send_spool(A, a);
     pass(SUSPECT_MS + 1001);
     CHECK(is(1, "stopping") && !strcmp(job(1)->err_node, "b"));
-    CHECK_STR(job(1)->err.text, "node b is not connected: rank 2 has been silent for 2.0 s");
+    CHECK_STR(job_err(job(1))->text, "node b is not connected: rank 2 has been silent for 2.0 s");
     finish();
 }
 
@@ -275,7 +276,7 @@ static void test_hang(void)
         CHECK(is(1, "running") && !a->stopped && !b->stopped);
         pass(HANG_WAIT_MS);
         CHECK(a->stopped && b->stopped && job(1)->err_rank == 3 && !strcmp(job(1)->err_node, "b"));
-        CHECK(strstr(events(1), "\nhang {") && strstr(job(1)->err.text, "is stopped"));
+        CHECK(strstr(events(1), "\nhang {") && strstr(job_err(job(1))->text, "is stopped"));
         send_spool(A, a), send_spool(B, b);
         CHECK(is(1, "starting") && job(1)->epoch == 3 && job(1)->restarts == 1);
         finish();
@@ -296,7 +297,7 @@ static void test_gang_lost(void)
     settle();
     send_all(A);
     CHECK(is(1, "starting") && job(1)->epoch == 3);
-    CHECK_STR(job(1)->err.text, "node b: the gang died; its ranks are dead");
+    CHECK_STR(job_err(job(1))->text, "node b: the gang died; its ranks are dead");
     finish();
 }
 
@@ -621,9 +622,9 @@ static void test_disk(void)
         send_spool(B, b), settle(), send_spool(A, a), settle();
         CHECK((int)job(1)->err_cause == cases[i].cause && !strcmp(job(1)->err_node, "b"));
         CHECK(job(1)->restarts == (cases[i].cause == CAUSE_USER) && job(1)->epoch == 3);
-        CHECK(strstr(job(1)->err.text, cases[i].text));
-        CHECK(job(1)->err.code == cases[i].is);
-        CHECK((strncmp(job(1)->err.text, "node b: ", 8) == 0) == (i < 4));
+        CHECK(strstr(job_err(job(1))->text, cases[i].text));
+        CHECK(job_err(job(1))->code == cases[i].is);
+        CHECK((strncmp(job_err(job(1))->text, "node b: ", 8) == 0) == (i < 4));
         finish();
     }
 }
@@ -646,10 +647,10 @@ static void test_preparing(void)
     CHECK(is(1, "starting") && job(1)->epoch == 2);
     w.obeys = false;
     pass(20 * 1000);
-    CHECK(is(1, "stopping") && job(1)->err.code == ERR_TIMEOUT);
-    CHECK_MSG(
-        strstr(job(1)->err.text, "0 of 4 ranks were ready after 600 s; rank 0 on node a was not"),
-        "%s", job(1)->err.text);
+    CHECK(is(1, "stopping") && job_err(job(1))->code == ERR_TIMEOUT);
+    CHECK_MSG(strstr(job_err(job(1))->text,
+                     "0 of 4 ranks were ready after 600 s; rank 0 on node a was not"),
+              "%s", job_err(job(1))->text);
     finish();
 }
 

@@ -4,6 +4,14 @@
 #include "api/core/job.h"
 #include "tests/lib/one_node.h"
 
+/* Changes the time limit of a job. */
+static void set_wall(int64_t id, int64_t wall_s)
+{
+    struct job *j = (struct job *)control_job(w.control, id);
+    job_spec_edit(j)->limits.wall_s = wall_s;
+    job_set_facts(j);
+}
+
 static char notes[8192]; /* the data of all notes */
 
 static void on_events(void *arg, const struct store_rows *rows, const struct err *failed)
@@ -226,7 +234,7 @@ static void test_other_states(void)
 static struct sim_attempt *limited(int64_t wall_s)
 {
     struct sim_attempt *a = to_run();
-    ((struct job *)control_job(w.control, 1))->spec->limits.wall_s = wall_s;
+    set_wall(1, wall_s);
     play_start(a);
     rec_step(a, 1);
     send_spool(a);
@@ -264,7 +272,7 @@ static void test_wall_limit(void)
     pass(500000);
     resume(1);
     a = attempt_of(1, 3);
-    ((struct job *)control_job(w.control, 1))->spec->limits.wall_s = 100;
+    set_wall(1, 100);
     pass(50000); /* the job starts */
     play_start(a);
     send_spool(a);
@@ -416,8 +424,8 @@ static void test_leaving(void)
     CHECK(submit(NULL, NULL) == 2 && submit(NULL, NULL) == 3);
     pass(1000);
     leaving(600, 60);
-    ((struct job *)control_job(w.control, 2))->spec->limits.wall_s = 3600;
-    ((struct job *)control_job(w.control, 3))->spec->limits.wall_s = 100;
+    set_wall(2, 3600);
+    set_wall(3, 100);
     for (int id = 2; id <= 3; id++) {
         struct sim_attempt *p = attempt_of(id, 1);
         play_prepare(p);

@@ -1,5 +1,6 @@
 /* test_seqd_jobs: checks that a job is the fold of its events. A replay of the stored JSON must
  * give the same job, for every order of events. The slots of a job must follow from its state. */
+#include <stddef.h>
 #include <stdlib.h>
 #include "api/core/choices.h"
 #include "api/core/job.h"
@@ -75,7 +76,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
     case EV_PREPARED:
         snprintf(ev->prepared_id, sizeof ev->prepared_id, "0123abc");
         ev->n_tokens = 12345;
-        ev->steps = job_steps(j->spec, ev->n_tokens);
+        ev->steps = job_steps(job_spec(j), ev->n_tokens);
         ev->form = rand_r(&seed) % 2 ? 1 + FORM_ALL_GATHER : 0;
         snprintf(ev->detail, sizeof ev->detail, "{\"a\":[1,2,{\"b\":\"}\"}]}");
         break;
@@ -119,11 +120,13 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(a->not_before_ms == b->not_before_ms && a->n_tokens == b->n_tokens);
     CHECK(!strcmp(a->prepared_node, b->prepared_node));
     CHECK(!strcmp(a->source, b->source) && a->source_step == b->source_step);
-    CHECK(!strcmp(a->prepared_id, b->prepared_id) && a->err.code == b->err.code);
-    CHECK(!strcmp(a->err.text, b->err.text) && !strcmp(a->err.field, b->err.field));
+    CHECK(!strcmp(a->prepared_id, b->prepared_id) && job_err(a)->code == job_err(b)->code);
+    CHECK(!strcmp(job_err(a)->text, job_err(b)->text) &&
+          !strcmp(job_err(a)->field, job_err(b)->field));
     CHECK(a->err_cause == b->err_cause && a->err_rank == b->err_rank);
-    CHECK(!strcmp(a->err_node, b->err_node) && a->spec->train.steps == b->spec->train.steps);
-    CHECK(a->spec->parallel.form == b->spec->parallel.form);
+    CHECK(!strcmp(a->err_node, b->err_node) &&
+          job_spec(a)->train.steps == job_spec(b)->train.steps);
+    CHECK(job_spec(a)->parallel.form == job_spec(b)->parallel.form);
     CHECK(a->crowded == b->crowded && a->alone == b->alone);
     CHECK(a->tried_ms == b->tried_ms && a->n_left == b->n_left);
     CHECK(a->farthest.stored == b->farthest.stored);
@@ -425,7 +428,7 @@ static void test_holds(void)
                   job_state_name(j->state), saving);
         CHECK(!j->saving && j->restarts == 0);
         CHECK(job_slots(j, NULL) == 0);
-        if (j->state == JOB_FAILED) CHECK(j->err.code == ERR_WALL_LIMIT);
+        if (j->state == JOB_FAILED) CHECK(job_err(j)->code == ERR_WALL_LIMIT);
         job_destroy(j);
     }
     struct job *j = queued(); /* a job that has not begun, or is starting, has nothing to save */
@@ -469,10 +472,10 @@ static void test_wall_error(void)
         if (saved) CHECK(!job_fold(j, &(struct event){.type = EV_CHECKPOINT, .step = 7}, NULL));
         fold(j, EV_WALL_LIMIT);
         fold(j, EV_STOPPED);
-        CHECK_STR(err_name(j->err.code), "wall_limit");
-        CHECK_MSG(
-            strstr(j->err.text, saved ? "step 7 is saved: `seqctl continue " : "no step is saved"),
-            "%s", j->err.text);
+        CHECK_STR(err_name(job_err(j)->code), "wall_limit");
+        CHECK_MSG(strstr(job_err(j)->text,
+                         saved ? "step 7 is saved: `seqctl continue " : "no step is saved"),
+                  "%s", job_err(j)->text);
         CHECK(j->err_cause == CAUSE_FINAL && j->restarts == 0);
         job_destroy(j);
     }
@@ -517,8 +520,45 @@ static void test_table(void)
     jobs_fini(&t);
 }
 
+/* Adds to the spec's text runs of zeros and of other bytes, of all lengths. */
+static void random_text(struct job_spec *s)
+{
+    uint32_t i = s->text_used;
+    s->text_used += (uint32_t)rand_r(&seed) % (SPEC_TEXT_SIZE - i);
+    while (i < s->text_used) {
+        const uint32_t n = (uint32_t)rand_r(&seed) % (rand_r(&seed) % 4 ? 9 : 20000);
+        const bool zeros = rand_r(&seed) % 2;
+        for (uint32_t k = 0; k < n && i < s->text_used; k++)
+            s->text[i++] = zeros ? 0 : (char)(1 + rand_r(&seed) % 255);
+    }
+}
+
+/* A job that rests has the same spec as before, also after a change. */
+static void test_rest(void)
+{
+    static struct job_spec was;
+    for (int round = 0; round < 100; round++) {
+        struct job_spec *s = spec_of(JOB_TRAIN);
+        if (round % 2) random_text(s);
+        const size_t size = offsetof(struct job_spec, text) + s->text_used;
+        memcpy(&was, s, size);
+        struct job *j = job_create(1, s);
+        job_set_plan(j, strdup("{\"memory\":{\"total_bytes\":77}}"));
+        job_rest(j);
+        CHECK(!j->spec && !j->plan && j->need->device == 77);
+        CHECK(!memcmp(job_spec(j), &was, size) && !memcmp(job_spec(j), &was, size));
+        job_rest(j);
+        CHECK(!memcmp(job_spec(j), &was, size));
+        job_spec_edit(j)->seed = was.seed = 7000 + round;
+        job_rest(j);
+        CHECK(!memcmp(job_spec(j), &was, size));
+        job_destroy(j);
+    }
+}
+
 int main(void)
 {
+    RUN(test_rest);
     RUN(test_places);
     RUN(test_replay);
     RUN(test_budgets);

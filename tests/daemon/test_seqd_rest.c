@@ -471,11 +471,11 @@ static void test_pieces_are_kept(void)
     snprintf(body, sizeof body, WIDE, 16384);
     CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"mlp_chunk_tokens\":\"auto\""));
-    CHECK(!spec_needs(control_job(w.control, 1)->spec, WIRE_ABI_BEFORE));
+    CHECK(!spec_needs(job_spec(control_job(w.control, 1)), WIRE_ABI_BEFORE));
     snprintf(body, sizeof body, WIDE, 1000);
     CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"mlp_chunk_tokens\":2048"));
-    CHECK_STR(spec_needs(control_job(w.control, 2)->spec, WIRE_ABI_BEFORE),
+    CHECK_STR(spec_needs(job_spec(control_job(w.control, 2)), WIRE_ABI_BEFORE),
               "memory.mlp_chunk_tokens");
     finish();
 }
@@ -626,7 +626,7 @@ static void test_batch_waits_for_nodes(void)
         CHECK_MSG(post("/v1/jobs", body) == 201, "%s: %s", ways[i].what, reply);
         snprintf(id, sizeof id, "\"infer\":{\"batch\":%d}", ways[i].many ? 16 : 1);
         CHECK_MSG(get("/v1/jobs/1") == 200 && strstr(reply, id), "%s: %s", ways[i].what, reply);
-        CHECK(ways[i].many || !spec_needs(control_job(w.control, 1)->spec, WIRE_ABI_BEFORE));
+        CHECK(ways[i].many || !spec_needs(job_spec(control_job(w.control, 1)), WIRE_ABI_BEFORE));
         finish();
     }
 }
@@ -940,8 +940,8 @@ static void test_described_model(void)
           strstr(reply,
                  "\"model\":{\"path\":\"/"
                  "m\",\"init\":\"auto\",\"weights\":\"model\",\"rope\":{\"compute\":\"exact\"}}"));
-    CHECK(control_job(w.control, 1)->spec->model.shape.n_kv_heads == 2);
-    CHECK(control_job(w.control, 1)->spec->model.shape.tokenizer == TOKENIZER_BYTE);
+    CHECK(job_spec(control_job(w.control, 1))->model.shape.n_kv_heads == 2);
+    CHECK(job_spec(control_job(w.control, 1))->model.shape.tokenizer == TOKENIZER_BYTE);
     CHECK(strstr(reply, "\"tokenizer\":\"byte\"") && !strstr(reply, "hidden_size"));
     finish();
 }
@@ -989,7 +989,7 @@ static void test_described_weightless(void)
     begin_in(false, 0); /* the description is kept over a restart */
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"init\":\"random\""));
     CHECK(!strstr(reply, "weightless"));
-    CHECK(control_job(w.control, 1)->spec->model.shape.weightless);
+    CHECK(job_spec(control_job(w.control, 1))->model.shape.weightless);
     finish();
     begin();
     CHECK(post("/v1/plan", "{\"kind\":\"train\",\"model\":{\"config\":{\"weightless\":true}}}") ==

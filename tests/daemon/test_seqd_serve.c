@@ -160,7 +160,7 @@ static void test_completion(void)
 static void test_adapter(void)
 {
     begin_serving();
-    struct job_spec *s = control_job(w.control, 1)->spec;
+    struct job_spec *s = job_spec_edit((struct job *)control_job(w.control, 1));
     s->model.adapters[0].name = s->name;
     const int fd = ask_begin("{\"model\":\"mine:mine\"}");
     CHECK(told.ask.named == 0);
@@ -630,7 +630,7 @@ static void test_shared(void)
     memcpy(strstr(before, "/none"), "/mine", 5);
     CHECK_STR(strstr(reply, "{\"error"), before);
     CHECK(answer_of(ask_as(text, "/openai/v1/models", "")) == 200 && !strstr(reply, "mine"));
-    control_job(w.control, 1)->spec->serve.shared = 1;
+    job_spec_edit((struct job *)control_job(w.control, 1))->serve.shared = 1;
     CHECK(answer_of(ask_as(text, COMPLETIONS, "{\"model\":\"mine\"}")) == 404);
     CHECK(answer_of(ask_as(text, COMPLETIONS, "{\"model\":\"1\"}")) == 404);
     int fd = ask_as(text, COMPLETIONS, body);
@@ -669,7 +669,7 @@ static void test_together(void)
     CHECK(answer_of(fd[3]) == 200);
     CHECK(asked_job(&fd[3]) == 1);
     /* another model under the name: the newest job alone */
-    struct job_spec *s = control_job(w.control, 1)->spec;
+    struct job_spec *s = job_spec_edit((struct job *)control_job(w.control, 1));
     s->sampling.temperature = 0.5;
     CHECK(asked_job(&fd[4]) == 2);
     CHECK(post("/v1/jobs/2:cancel", "") == 202);
@@ -691,7 +691,7 @@ static void test_limits(void)
     char text[AUTH_TOKEN_SIZE];
     begin_serving();
     t = control_users(w.control);
-    control_job(w.control, 1)->spec->serve.shared = 1;
+    job_spec_edit((struct job *)control_job(w.control, 1))->serve.shared = 1;
     rest_token("another", ROLE_USER, 0, text);
     t->limits.asks = 2;
     t->limits.tokens = 100;
@@ -740,7 +740,7 @@ static void test_revoked(void)
     char text[AUTH_TOKEN_SIZE];
     struct err e;
     begin_serving();
-    control_job(w.control, 1)->spec->serve.shared = 1;
+    job_spec_edit((struct job *)control_job(w.control, 1))->serve.shared = 1;
     const int64_t id = rest_token("another", ROLE_USER, 0, text);
     const int own = ask_begin("{\"model\":\"mine\"}");
     const int first = ask_as(text, COMPLETIONS, body);

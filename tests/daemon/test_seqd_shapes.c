@@ -139,7 +139,7 @@ static void make_cluster(struct cluster *k)
         specs[shape].priority = below(2);
         struct job *j = job_create(1 + i, &specs[shape]);
         if (!j) abort();
-        j->need = needs[shape];
+        job_set_need(j, &needs[shape]);
         snprintf(j->owner, sizeof j->owner, "u%d", below(N_USERS));
         if (!alike || below(8) == 0) vary(j, NOW);
         if (below(6) == 0) make_running(k, j);

@@ -138,7 +138,7 @@ static void test_other_ranks(void)
     const struct rank_fail own = {.code = ERR_INVALID, .text = "mine"};
     report(B, ++seq, RANK_FAIL, 3, &own, sizeof own);
     CHECK(is(1, "stopping") || is(1, "failed"));
-    CHECK_STR(job(1) ? job(1)->err.text : "mine", "mine");
+    CHECK_STR(job(1) ? job_err(job(1))->text : "mine", "mine");
     finish();
 }
 
@@ -162,7 +162,7 @@ static void test_prepared_result(void)
         send_spool(A, p);
         settle();
         CHECK_MSG(job(1) && !*job(1)->prepared_id, "%s", bad[i]);
-        CHECK_MSG(strstr(job(1)->err.text, "cannot be right"), "%s", job(1)->err.text);
+        CHECK_MSG(strstr(job_err(job(1))->text, "cannot be right"), "%s", job_err(job(1))->text);
         finish();
     }
 }
@@ -332,7 +332,7 @@ static void test_taken_name(void)
     hello(B);
     settle();
     CHECK(is(1, "stopping") && job(1)->err_cause == CAUSE_INFRASTRUCTURE);
-    CHECK_STR(job(1)->err.text, "node b was replaced by another instance of that name");
+    CHECK_STR(job_err(job(1))->text, "node b was replaced by another instance of that name");
     /* the stranger must not be told to run that part */
     CHECK(job(1)->attempt->parts[1].lost && B->n_gangs == 0);
     report(B, b->n_records + 1, RANK_EXIT, RANK_GANG, &end, sizeof end);
@@ -365,7 +365,7 @@ static void test_taken_over_restart(void)
     hello(A), hello(B), hello(C);
     settle();
     CHECK(is(1, "stopping") && job(1)->attempt->parts[1].lost && B->n_gangs == 0);
-    CHECK_STR(job(1)->err.text, "node b was replaced by another instance of that name");
+    CHECK_STR(job_err(job(1))->text, "node b was replaced by another instance of that name");
     CHECK(!job(1)->attempt->parts[0].lost);
     finish();
 

@@ -106,10 +106,10 @@ static char *dump_jobs(char *to)
         const struct job *j = control_job(w.control, id);
         if (!j) continue;
         struct job fold = *j;
-        fold.reason_code[0] = fold.reason[0] = 0; /* a pass sets it */
+        fold.reason_code = fold.reason = ""; /* a pass sets it */
         CHECK(doc_job(&fold, to, DUMP / 32) > 0);
         to += cut_progress(to);
-        CHECK(json_spec_write(j->spec, JSON_STORED, spec, sizeof spec) > 0);
+        CHECK(json_spec_write(job_spec(j), JSON_STORED, spec, sizeof spec) > 0);
         to += sprintf(to, "\n%s left %d version %lld\n", spec, j->n_left, (long long)j->version);
     }
     return to;

@@ -35,8 +35,9 @@ static inline const char *invariant_states(const struct job *j)
         return "it stops with no target";
     if (j->saving && j->state != JOB_STOPPING) return "it saves and does not stop";
     if (job_final(j->state) != (j->finished_ms != 0)) return "an end has a time, and is one";
-    if (failed && j->err.code == ERR_NONE) return "it failed by nothing";
-    if (j->state == JOB_SUCCEEDED && j->err.code != ERR_NONE) return "it succeeded with an error";
+    if (failed && job_err(j)->code == ERR_NONE) return "it failed by nothing";
+    if (j->state == JOB_SUCCEEDED && job_err(j)->code != ERR_NONE)
+        return "it succeeded with an error";
     if (job_placed(j) && j->epoch < 1) return "it is placed and was never assigned";
     if (j->state == JOB_RUNNING && j->task != TASK_RUN) return "a preparation runs";
     return NULL;
@@ -75,7 +76,7 @@ static inline const char *invariant_gpus(const struct job *j)
 
 static inline const char *invariant_failures(const struct job *j)
 {
-    if (j->restarts > j->spec->limits.restarts) return "more restarts than it may burn";
+    if (j->restarts > job_spec(j)->limits.restarts) return "more restarts than it may burn";
     if (j->n_failures < 0 || j->backoff_ms < 0 || j->backoff_ms > JOB_BACKOFF_MAX_MS)
         return "the backoff is out of its range";
     if (j->n_left < 0 || j->n_left > JOB_MAX_LEFT) return "too many nodes are left out";
