@@ -310,6 +310,7 @@ static int create(struct seqd *d, struct err *e)
                                 .secret = d->secret,
                                 .lost_ms = o->lost_ms,
                                 .save_grace_ms = o->save_grace_s * 1000,
+                                .backfill_ms = o->backfill_wall_s * 1000,
                                 .policy = &o->policy,
                                 .uploads = d->routes.uploads ? uploads_files(d->routes.uploads)
                                                              : NULL,

@@ -61,6 +61,9 @@ static const struct option_entry rows[] = {
     {"save-grace", OPTION_TEXT, OPTION_RESTART, "T", "10m", 0, 0, AT(save_grace), NULL,
      "How long a job may take to save when it is suspended, drained or at its time limit, as 30s or "
      "10m; then it is stopped with what it has saved before."},
+    {"backfill-wall-s", OPTION_NUMBER, OPTION_RESTART, "N", "0", 0, 31536000, AT(backfill_wall_s), NULL,
+     "How long jobs without limits.wall_s count as running where a job may start before the first in "
+     "line; it ends no job. 0: no limit, so that nothing starts before one that waits for such jobs."},
     {"node-lost", OPTION_TEXT, OPTION_RESTART, "T", "10s", 0, 0, AT(node_lost), NULL,
      "How long a node may be silent, as 10s or 2m; then its jobs move to other nodes where there is "
      "a place for them: else they are away, and continue when it is back."},

@@ -38,6 +38,7 @@ struct options {
     int64_t join_key_nodes;
     char cert_ttl[32];
     char save_grace[32];
+    int64_t backfill_wall_s;
     char node_lost[32];
     int64_t slots;
     bool no_pin;

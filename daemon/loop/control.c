@@ -58,6 +58,18 @@ const struct cluster *control_cluster(const struct control *c)
     return &c->cluster;
 }
 
+int64_t control_queued(const struct control *c, int i)
+{
+    return pass_queued(c->pass, i);
+}
+
+int64_t control_predicted_ms(const struct control *c, int64_t id)
+{
+    const int64_t at_ms = pass_starts_ms(c->pass, id), now_ms = loop_now_ms(c->o.loop);
+    if (!at_ms) return 0;
+    return c->commits.utc_ms() + (at_ms > now_ms ? at_ms - now_ms : 0);
+}
+
 int64_t control_passes(const struct control *c)
 {
     return c->n_passes;
@@ -352,7 +364,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
                                   .arg = c};
     c->session = (struct session){&c->cluster, o->logs, o->secret, o->uploads, out};
     c->attempts = (struct attempts){o->loop, &c->cluster, &c->commits, &c->session, o->logs};
-    c->pass = pass_create();
+    c->pass = pass_create(o->backfill_ms);
     c->asks = asks_create(o->loop, &c->cluster, &out);
     c->servings = servings_create(o->loop, &c->cluster, &out, o->queued);
     c->tick = loop_timer_create(o->loop, tick, c);

@@ -63,6 +63,8 @@ struct control_options {
     /* time for which an attempt may save after it was asked to; 0 stands for
      * CONTROL_SAVE_GRACE_MS */
     int64_t save_grace_ms;
+    /* for backfill, the time limit of jobs that have none; 0 means no limit */
+    int64_t backfill_ms;
     /* silence after which a node is lost; 0 stands for NODE_LOST_MS */
     int64_t lost_ms;
 };
@@ -89,6 +91,12 @@ const struct disk_tally *control_tally(const struct control *c);
  * run on the node although seqd counts their attempt as ended. */
 int32_t control_reserved(const struct control *c, const char *node);
 int control_n_live(const struct control *c);
+/* Returns the id of the i-th job of the last pass, in scheduling order, or 0 after the last. It may
+ * not wait any more. */
+int64_t control_queued(const struct control *c, int i);
+/* Returns the time in UTC at which a job that is first in line starts at the latest, or 0 if it is
+ * not known. */
+int64_t control_predicted_ms(const struct control *c, int64_t id);
 int64_t control_passes(const struct control *c); /* scheduling passes so far */
 /* milliseconds for which the loop has been busy since the start */
 int64_t control_busy_ms(const struct control *c);

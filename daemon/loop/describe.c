@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "api/core/choices.h"
 #include "api/core/device.h"
@@ -136,13 +137,9 @@ void describe_job(const struct cluster *k, const struct job *j, int64_t now_ms, 
     if (q->device == SCHED_GPUS) enqueue_gpus(k, j, q);
 }
 
-/* Describes a job that is to be moved, and its present places on nodes. If the job is preparing
- * data, it needs a place for a preparation. Otherwise it needs places for its ranks. */
-void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q)
+/* Describes the places of a job on nodes, and their GPUs. */
+static void describe_places(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
-    q->moves = true;
-    q->prepare = j->task == TASK_PREPARE;
-    q->n_user = NULL;
     q->n_parts = 0;
     for (int i = 0, n = 0; i < j->n_places; i++) {
         const struct job_place *p = &j->places[i];
@@ -157,6 +154,67 @@ void describe_move(const struct cluster *k, const struct job *j, struct sched_jo
             q->gpu[n] = (uint8_t)(gpu < 0 ? GPU_MAX : gpu);
         }
     }
+}
+
+void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q)
+{
+    q->moves = true;
+    q->prepare = j->task == TASK_PREPARE;
+    q->n_user = NULL;
+    describe_places(k, j, q);
+}
+
+/* ---- attempts that run ----------------------------------------------------------------------- */
+
+struct hold_list {
+    const struct cluster *k;
+    int64_t now_ms, backfill_ms;
+    struct backfill_hold *hold;
+    int n, room;
+};
+
+/* Returns the latest end of the attempt. */
+static int64_t end_of(const struct hold_list *l, const struct job *j)
+{
+    const int64_t left_ms = wall_left_ms(j, l->now_ms);
+    const int64_t ran_ms = j->attempt ? attempt_ran_ms(j->attempt, l->now_ms) : 0;
+    if (j->state == JOB_STOPPING) return l->now_ms;
+    if (left_ms >= 0) return l->now_ms + left_ms;
+    if (!l->backfill_ms) return BACKFILL_UNKNOWN;
+    return l->now_ms + (ran_ms < l->backfill_ms ? l->backfill_ms - ran_ms : 0);
+}
+
+static void list_hold(void *arg, struct job *j)
+{
+    struct hold_list *l = arg;
+    if (!job_placed(j) || j->task != TASK_RUN) return;
+    if (l->n == l->room) {
+        l->room = l->room ? 2 * l->room : 64;
+        l->hold = realloc(l->hold, (size_t)l->room * sizeof *l->hold);
+        if (!l->hold) abort();
+    }
+    struct backfill_hold *h = &l->hold[l->n++];
+    h->end_ms = end_of(l, j);
+    h->job = (struct sched_job){
+        .id = j->id, .device = j->gpus ? SCHED_GPUS : SCHED_SLOTS, .need = j->need};
+    describe_places(l->k, j, &h->job);
+}
+
+static int by_end(const void *a, const void *b)
+{
+    const struct backfill_hold *x = a, *y = b;
+    if (x->end_ms != y->end_ms) return x->end_ms < y->end_ms ? -1 : 1;
+    return x->job.id < y->job.id ? -1 : x->job.id > y->job.id;
+}
+
+int describe_holds(const struct cluster *k, int64_t now_ms, int64_t backfill_ms,
+                   struct backfill_hold **out)
+{
+    struct hold_list l = {k, now_ms, backfill_ms, NULL, 0, 0};
+    jobs_each_placed((struct jobs *)&k->jobs, list_hold, &l);
+    if (l.n) qsort(l.hold, (size_t)l.n, sizeof *l.hold, by_end);
+    *out = l.hold;
+    return l.n;
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */

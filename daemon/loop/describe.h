@@ -2,7 +2,7 @@
 #ifndef SEQD_DAEMON_LOOP_DESCRIBE_H
 #define SEQD_DAEMON_LOOP_DESCRIBE_H
 
-#include "daemon/sched/sched.h"
+#include "daemon/sched/backfill.h"
 #include "daemon/state/cluster.h"
 
 int32_t describe_device(const struct job *j); /* enum sched_device */
@@ -21,6 +21,11 @@ void describe_job(const struct cluster *k, const struct job *j, int64_t now_ms,
  * is preparing data, it needs a place for a preparation. Otherwise it needs places for its
  * ranks. */
 void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q);
+/* Lists the attempts that hold slots or GPUs, sorted by their ends, with what sched_release reads
+ * of them. A job without limits.wall_s counts as one with the limit backfill_ms; 0 means no limit.
+ * *out is malloc'd, or NULL if there are none. Returns their number. */
+int describe_holds(const struct cluster *k, int64_t now_ms, int64_t backfill_ms,
+                   struct backfill_hold **out);
 /* Describes the nodes of the table, out[k->nodes.n], with all that runs on them. */
 void describe_nodes(const struct cluster *k, int64_t now_ms, struct sched_node *out);
 

@@ -18,6 +18,9 @@ struct queued {
     struct job *job; /* valid during pass_pick */
     int32_t priority;
     int32_t shape; /* index into shapes; -1 if the job moves */
+    /* number of its user's jobs that run or come before it in its priority; users take turns by
+     * it */
+    int32_t turn;
 };
 
 struct sched_pass {
@@ -26,19 +29,29 @@ struct sched_pass {
     struct shapes shapes;
     struct sched_job *placed; /* owned; the n_placed jobs that have got a place */
     int n_placed, placed_room;
+    int64_t now_ms, backfill_ms;
+    struct backfill_hold *holds; /* owned; the attempts that run; made with the first reservation */
+    int n_holds;                 /* -1 until then */
+    struct backfill *first[2];   /* owned; of the first job in the line for slots, and for GPUs */
+    bool reserved[2];            /* whether `first` has a reservation of this pass */
     struct sched_node nodes[NODE_MAX];
 };
 
-struct sched_pass *pass_create(void)
+struct sched_pass *pass_create(int64_t backfill_ms)
 {
     struct sched_pass *p = calloc(1, sizeof *p);
     if (!p) abort();
+    for (int i = 0; i < 2; i++)
+        if (!(p->first[i] = calloc(1, sizeof *p->first[i]))) abort();
+    p->backfill_ms = backfill_ms;
     return p;
 }
 
 void pass_destroy(struct sched_pass *p)
 {
     if (!p) return;
+    for (int i = 0; i < 2; i++) free(p->first[i]);
+    free(p->holds);
     shapes_fini(&p->shapes);
     free(p->queue);
     free(p->placed);
@@ -77,14 +90,34 @@ static void enqueue(void *arg, struct job *j)
     }
     const int shape = moves ? -1 : shapes_of(&p->shapes, to->k, j, to->now_ms);
     if (!moves) job_rest(j);
-    p->queue[p->n_jobs++] = (struct queued){j->id, j, j->is.priority, shape};
+    p->queue[p->n_jobs++] = (struct queued){j->id, j, j->is.priority, shape, 0};
 }
 
 static int by_rank(const void *a, const void *b)
 {
     const struct queued *x = a, *y = b;
     if (x->priority != y->priority) return x->priority > y->priority ? -1 : 1;
+    if (x->turn != y->turn) return x->turn < y->turn ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static void begin_turns(void *arg, struct user *u)
+{
+    u->n_turns = u->n_placed;
+}
+
+/* Brings the jobs into scheduling order. Within a priority the users take turns: the next job is of
+ * the user with the fewest jobs that run or have had their turn. */
+static void sort_queue(struct sched_pass *p, struct users *users)
+{
+    qsort(p->queue, (size_t)p->n_jobs, sizeof *p->queue, by_rank);
+    for (int i = 0; i < p->n_jobs; i++) {
+        struct queued *q = &p->queue[i];
+        struct user *u = users_of(users, q->job->owner);
+        if (!i || q->priority != q[-1].priority) users_each(users, begin_turns, NULL);
+        q->turn = u ? u->n_turns++ : 0;
+    }
+    qsort(p->queue, (size_t)p->n_jobs, sizeof *p->queue, by_rank);
 }
 
 bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node, int64_t now_ms)
@@ -149,7 +182,6 @@ static void count_placed(void *arg, struct job *j)
 static void count_users(const struct cluster *k)
 {
     struct users *users = (struct users *)&k->users;
-    if (!users->limits.running) return;
     users_each(users, forget_placed, NULL);
     jobs_each_placed((struct jobs *)&k->jobs, count_placed, users);
 }
@@ -206,6 +238,47 @@ static void bar(struct shape *s, struct job *j)
     s->n_over = *q->n_user;
 }
 
+/* Makes the reservations of the jobs that have become first in line by this call of sched_place. */
+static void reserve_first(struct sched_pass *p, const struct cluster *k, const struct sched_line *l,
+                          const struct sched_job *q)
+{
+    for (int line = 0; line < 2; line++) {
+        if (l->first[line] != q->id || p->reserved[line]) continue;
+        if (p->n_holds < 0) {
+            free(p->holds);
+            p->n_holds = describe_holds(k, p->now_ms, p->backfill_ms, &p->holds);
+        }
+        backfill_reserve(p->first[line], q, p->holds, p->n_holds, p->nodes, k->nodes.n);
+        p->reserved[line] = true;
+    }
+}
+
+/* Starts a job before the first in line, if that delays no first job. */
+static bool fill_in(struct sched_pass *p, const struct cluster *k, struct sched_job *q)
+{
+    const int n = k->nodes.n;
+    const int64_t run_ms = q->wall_ms ? q->wall_ms : p->backfill_ms;
+    const int64_t end_ms = run_ms ? p->now_ms + run_ms : BACKFILL_UNKNOWN;
+    const int own = q->device == SCHED_GPUS;
+    struct sched_job try = *q;
+    bool allowed = !q->alone && p->reserved[own];
+    if (!allowed || !sched_find(&try, p->nodes, n)) return false;
+    struct sched_node *was = mem_scratch((size_t)n * sizeof *was);
+    memcpy(was, p->nodes, (size_t)n * sizeof *was);
+    sched_take(&try, p->nodes);
+    for (int line = 0; line < 2; line++)
+        if (p->reserved[line] && (line == own || p->first[line]->at_ms != BACKFILL_UNKNOWN))
+            allowed = allowed && backfill_allows(p->first[line], &try, end_ms, n);
+    for (int line = 0; line < 2 && allowed; line++)
+        if (p->reserved[line]) backfill_add(p->first[line], &try, end_ms);
+    if (!allowed) memcpy(p->nodes, was, (size_t)n * sizeof *was);
+    free(was);
+    if (!allowed) return false;
+    *q = try;
+    q->reason_code[0] = q->reason[0] = 0;
+    return true;
+}
+
 /* Places the job of the shape. If an earlier job of the shape waits and nothing has changed since,
  * this job waits for the same reason. */
 static void place(struct sched_pass *p, const struct cluster *k, struct sched_line *l,
@@ -220,6 +293,11 @@ static void place(struct sched_pass *p, const struct cluster *k, struct sched_li
     struct sched_job *q = next_place(p);
     *q = s->job;
     sched_place(l, q, p->nodes, k->nodes.n);
+    reserve_first(p, k, l, q);
+    if (q->node < 0 && !strcmp(q->reason_code, "behind") && fill_in(p, k, q)) {
+        l->n_changes++;
+        if (q->n_user) ++*q->n_user;
+    }
     if (q->node >= 0) {
         job_reason_set(j, NULL);
         p->n_placed++;
@@ -254,13 +332,16 @@ int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms)
 {
     struct sched_line l = {0};
     p->n_jobs = p->n_placed = 0;
+    p->now_ms = now_ms;
+    p->n_holds = -1;
+    p->reserved[0] = p->reserved[1] = false;
     shapes_begin(&p->shapes, k);
     jobs_prune_placed((struct jobs *)&k->jobs);
     jobs_each((struct jobs *)&k->jobs, enqueue, &(struct enqueueing){p, k, now_ms});
     if (!p->n_jobs) return 0;
     describe_nodes(k, now_ms, p->nodes);
     count_users(k);
-    qsort(p->queue, (size_t)p->n_jobs, sizeof *p->queue, by_rank);
+    sort_queue(p, (struct users *)&k->users);
     for (int i = 0; i < p->n_jobs; i++) look_at(p, k, &l, i, now_ms);
     return p->n_jobs;
 }
@@ -272,4 +353,18 @@ struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, in
     struct job *j = q ? jobs_find(&k->jobs, q->id) : NULL;
     if (j) assign(k, j, q, ev);
     return j;
+}
+
+int64_t pass_queued(const struct sched_pass *p, int i)
+{
+    return i < p->n_jobs ? p->queue[i].id : 0;
+}
+
+int64_t pass_starts_ms(const struct sched_pass *p, int64_t id)
+{
+    for (int line = 0; line < 2; line++)
+        if (p->reserved[line] && p->first[line]->job.id == id &&
+            p->first[line]->at_ms != BACKFILL_UNKNOWN)
+            return p->first[line]->at_ms;
+    return 0;
 }

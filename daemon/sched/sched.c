@@ -165,11 +165,17 @@ static bool find_place(struct sched_job *j, const struct sched_node *nodes, int 
     return true;
 }
 
-static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
+bool sched_find(struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    if (!find_place(j, nodes, n)) return false;
+    if (find_place(j, nodes, n)) return true;
+    if (j->only < 0 || sched_held(j)) return false;
+    j->only = -1; /* the node that has the job's data has no room, so try all nodes */
+    return find_place(j, nodes, n);
+}
+
+void sched_take(struct sched_job *j, struct sched_node *nodes)
+{
     take(j, nodes, false);
-    return true;
 }
 
 /* Finds a node on which to prepare data. Rank 0 will run on the same node. If the job begins from
@@ -389,11 +395,9 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         reason_behind(j, nodes, n, first);
         return false;
     }
-    if (place_gang(j, nodes, n)) return false;
-    if (j->only >= 0 && !sched_held(j)) { /* the node that has the job's data has no room, so try
-                                           * all nodes */
-        j->only = -1;
-        if (place_gang(j, nodes, n)) return false;
+    if (sched_find(j, nodes, n)) {
+        take(j, nodes, false);
+        return false;
     }
     reason_waiting(j, nodes, n);
     return !keep(j, nodes, n) && !j->toy;
@@ -468,6 +472,25 @@ static void hold_own(const struct sched_job *held, const struct sched_job *j,
             at->n_reserved += more;
         else
             set_gpus(at, held->gpu + first, n, SCHED_GPU_FREE, SCHED_GPU_HELD);
+    }
+}
+
+void sched_release(const struct sched_job *held, struct sched_node *nodes)
+{
+    bool alone[JOB_MAX_RANKS];
+    let_own(held, nodes, alone);
+}
+
+void sched_hold(const struct sched_job *j, struct sched_node *nodes)
+{
+    for (int i = 0, first = 0; i < j->n_parts; first += j->part[i++].n_ranks) {
+        struct sched_node *at = &nodes[j->part[i].node];
+        at->n_attempts++;
+        at->memory_held += part_memory(j, first, j->part[i].n_ranks);
+        if (j->device != SCHED_GPUS)
+            at->n_reserved += j->part[i].n_ranks;
+        else
+            set_gpus(at, j->gpu + first, j->part[i].n_ranks, SCHED_GPU_FREE, SCHED_GPU_HELD);
     }
 }
 

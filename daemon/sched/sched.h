@@ -5,10 +5,11 @@
  * hold the gang, it is split over several nodes into contiguous ranges of ranks. If the slots
  * allow it, a ring is not split. Otherwise, if the slots allow it, ranks that share layers are not
  * split. The number of nodes is kept as small as these rules allow. Nodes share a gang only if
- * their ranks can reach each other (sched_node.net). Jobs are ordered by priority, then by age. A
- * job that would fit on an idle cluster but does not fit now is first in line. No job after it is
- * placed, because otherwise later jobs could overtake it for ever. A job that waits for its
- * backoff, or that these nodes could never hold, does not block the jobs after it.
+ * their ranks can reach each other (sched_node.net). Jobs are ordered by priority, then by turns
+ * of their users, then by age. A job that would fit on an idle cluster but does not fit now is
+ * first in line. No job after it is placed, because otherwise later jobs could overtake it for
+ * ever, unless it does not delay the first (backfill.h). A job that waits for its backoff, or that
+ * these nodes could never hold, does not block the jobs after it.
  *
  * Prepared data can be made again. If no placement of a gang includes the node that has its data,
  * the gang is placed without that node and makes the data where it runs. A checkpoint cannot be
@@ -194,8 +195,7 @@ static inline bool sched_held(const struct sched_job *j)
 /* Tells whether the nodes that the job may use could hold the job if they were idle. */
 bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n_nodes);
 
-/* A pass places jobs one by one, in scheduling order: a job of higher priority comes first, and
- * among equals the older one. The line begins with zeros. */
+/* A pass places jobs one by one, in scheduling order. The line begins with zeros. */
 struct sched_line {
     /* ids of the jobs that later jobs must wait for, in the line for slots and in the line for
      * GPUs */
@@ -209,6 +209,15 @@ struct sched_line {
 /* Tells whether the job may not start now, wherever there is room, and writes why. Resets the
  * verdict. */
 bool sched_barred(struct sched_job *j, int64_t now_ms);
+/* Finds a place for the ranks of a job, and sets only the parts and the node of *j. Gives up the
+ * node that has its data if it must. Returns false if there is no place now. */
+bool sched_find(struct sched_job *j, const struct sched_node *nodes, int n_nodes);
+/* Chooses the GPUs of the job's parts, and adds its place to the nodes. */
+void sched_take(struct sched_job *j, struct sched_node *nodes);
+/* Adds a place that sched_take has filled in to the nodes of another time. */
+void sched_hold(const struct sched_job *j, struct sched_node *nodes);
+/* Takes the place of an attempt from the nodes. Reads only device, need, prepare, part and gpu. */
+void sched_release(const struct sched_job *held, struct sched_node *nodes);
 /* Fills in the verdict of a job that is not barred, and adds its place to the nodes. */
 void sched_place(struct sched_line *l, struct sched_job *j, struct sched_node *nodes, int n_nodes);
 

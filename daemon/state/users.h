@@ -32,6 +32,7 @@ struct user {
     char name[USER_NAME];
     int32_t n_live;   /* live jobs, including those that are being committed */
     int32_t n_placed; /* number of jobs that had ranks on nodes at the last scheduling pass */
+    int32_t n_turns;  /* its jobs that run or have had their turn; scratch of a pass */
     int64_t window_ms;
     int64_t n_submits; /* jobs and plans sent since window_ms */
     int64_t asks_ms;

@@ -81,7 +81,7 @@ static void add_running(struct cluster *k, int i)
 static void bench_pass(bool held)
 {
     struct cluster *k = calloc(1, sizeof *k);
-    struct sched_pass *p = pass_create();
+    struct sched_pass *p = pass_create(0);
     double best = 1e9, sum = 0;
     if (!k) abort();
     cluster_init(k);

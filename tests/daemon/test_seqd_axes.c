@@ -116,7 +116,7 @@ static int count_split(const struct axes *a, const int node[JOB_MAX_RANKS], unsi
 static void check_way(const struct way *w, int number)
 {
     struct cluster *k = calloc(1, sizeof *k);
-    struct sched_pass *p = pass_create();
+    struct sched_pass *p = pass_create(0);
     static struct event ev;
     int node[JOB_MAX_RANKS] = {0};
     if (!k) abort();
