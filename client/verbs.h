@@ -15,6 +15,7 @@
     X(serve)       /* serve.c */ \
     X(chat)        /* chat.c */ \
     X(ls)          /* job.c */ \
+    X(queue)       /* queue.c */ \
     X(show)        /* job.c */ \
     X(watch)       /* watch.c */ \
     X(page)        /* page.c */ \

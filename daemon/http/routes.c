@@ -39,6 +39,7 @@ const struct route route_table[] = {
     {"GET", "/v1/events", "limit cursor last state owner name label.*", ROLE_USER, ROUTE_READS,
      route_feed},
     {"POST", "/v1/plan", "", ROLE_USER, ROUTE_READS, route_plan},
+    {"GET", "/v1/queue", "limit cursor", ROLE_USER, ROUTE_READS, route_queue},
     {"GET", "/v1/nodes", "", ROLE_USER, ROUTE_READS, route_nodes},
     {"GET", "/v1/models", "node cursor", ROLE_USER, ROUTE_READS, route_models},
     {"GET", "/v1/uploads", "", ROLE_USER, ROUTE_READS, route_uploads},

@@ -77,6 +77,7 @@ route_call route_jobs, route_events, route_feed, route_metrics, route_artifacts,
 route_call route_logs;                                                            /* rank_log.c */
 route_call route_cancel_many, route_suspend_many, route_resume_many, route_order; /* cancel.c */
 route_call route_edit;                                                            /* edit.c */
+route_call route_queue;                                                           /* queue.c */
 route_call route_usage, route_usage_users;                                        /* usage.c */
 route_call route_prune;                                                           /* prune.c */
 route_call route_remove, route_removals;                                          /* removals.c */

@@ -139,6 +139,41 @@ static void test_owner_of_every_route(void)
     finish();
 }
 
+/* Asks for the queue until a pass has looked at all three jobs. */
+static int get_queue(const char *token, const char *path)
+{
+    int status = 0;
+    for (int i = 0; i < 1000; i++) {
+        status = get_as(token, path);
+        if (status != 200 || strstr(reply, "\"waiting\":3")) break;
+    }
+    return status;
+}
+
+/* Users see their own jobs, with positions among all. They take turns: ann, bob, ann. */
+static void test_queue(void)
+{
+    begin_users();
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_b, "/v1/jobs", job_json) == 201);
+    CHECK(get_queue(user_a, "/v1/queue") == 200);
+    CHECK(strstr(reply, "\"position\":1,\"id\":1,") && strstr(reply, "\"position\":3,\"id\":2,"));
+    CHECK(!strstr(reply, "bob") && !strstr(reply, "\"id\":3,") && strstr(reply, "\"waiting\":3"));
+    CHECK(strstr(reply, "\"reason\":{\"code\":\"no_node\"") &&
+          strstr(reply, "\"predicted_start\":null"));
+    CHECK(get_as(user_b, "/v1/queue") == 200 && strstr(reply, "\"position\":2,\"id\":3,"));
+    CHECK(!strstr(reply, "ann") && strstr(reply, "\"next_cursor\":null"));
+    CHECK(get_as(operator_o, "/v1/queue?limit=2") == 200 && strstr(reply, "\"next_cursor\":\"2\""));
+    CHECK(strstr(reply, "\"id\":1,") && strstr(reply, "\"id\":3,") && !strstr(reply, "\"id\":2,"));
+    CHECK(get_as(operator_o, "/v1/queue?limit=2&cursor=2") == 200 && strstr(reply, "\"id\":2,"));
+    CHECK(strstr(reply, "\"has_more\":false") && !strstr(reply, "\"id\":3,"));
+    CHECK(get_as(operator_o, "/v1/queue?limit=0") == 400);
+    CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
+    CHECK(get_as(user_a, "/v1/queue") == 200 && !strstr(reply, "\"id\":1,"));
+    finish();
+}
+
 static void test_lists(void)
 {
     begin_users();
@@ -668,6 +703,7 @@ int main(void)
     RUN(test_unknown_first);
     RUN(test_owner_of_every_route);
     RUN(test_lists);
+    RUN(test_queue);
     RUN(test_filters);
     RUN(test_keys_are_a_users);
     RUN(test_wrong_tokens);
