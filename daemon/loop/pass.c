@@ -32,8 +32,9 @@ struct sched_pass {
     int64_t now_ms, backfill_ms;
     struct backfill_hold *holds; /* owned; the attempts that run; made with the first reservation */
     int n_holds;                 /* -1 until then */
-    struct backfill *first[2];   /* owned; of the first job in the line for slots, and for GPUs */
-    bool reserved[2];            /* whether `first` has a reservation of this pass */
+    struct backfill
+        *first[2];    /* owned; reservations of the first jobs of the lines for slots and GPUs */
+    bool reserved[2]; /* whether `first` is of this pass */
     struct sched_node nodes[NODE_MAX];
 };
 

@@ -20,12 +20,12 @@ static int below(int n)
 
 /* ---- a random cluster ------------------------------------------------------------------------ */
 
-static void make_gpus(struct node *n)
+static void make_gpus(struct node *n, int i)
 {
     n->n_gpus = below(3) ? below(5) : 0;
     for (int k = 0; k < n->n_gpus; k++) {
         struct gpu *g = &n->gpu[k];
-        snprintf(g->uuid, sizeof g->uuid, "GPU-%.8s-%d", n->name, k);
+        snprintf(g->uuid, sizeof g->uuid, "GPU-n%d-%d", i, k);
         g->memory_size = GPU_RESERVE + 2 + below(3);
         g->memory_free = below(5) ? g->memory_size : 1;
         g->health = below(9) ? GPU_OK : GPU_LOST;
@@ -48,7 +48,7 @@ static void make_node(struct cluster *k, int i)
     n->end_s = below(8) == 0;
     n->end_ms = NOW + below(4) * 1000;
     if (below(5)) snprintf(n->address, sizeof n->address, "10.0.0.%d", 1 + i);
-    make_gpus(n);
+    make_gpus(n, i);
     if (below(9) == 0) {
         struct cordon c = {.at_ms = 1};
         snprintf(c.node, sizeof c.node, "%s", name);

@@ -156,7 +156,8 @@ static int open_all(struct err *e)
                                       .changed = follows_changed,
                                       .logged = follows_logged,
                                       .changed_arg = d.routes.follows,
-                                      .save_grace_ms = 20000};
+                                      .save_grace_ms = 20000,
+                                      .backfill_ms = 30000};
     if (!(d.control = control_create(&o, e))) return -1;
     if (!(d.auth = auth_create(d.store, &(struct auth_clock){utc_now}, e))) return -1;
     d.routes.control = d.control;
