@@ -103,6 +103,11 @@ static bool is_marked(const char *path, size_t n)
     return stat(name, &dir) || !(dir.st_mode & S_IWOTH) || mark.st_uid == dir.st_uid;
 }
 
+bool beneath_marked(const char *dir)
+{
+    return is_marked(dir, beneath_root_len(dir));
+}
+
 /* Returns the length of the deepest marked directory of a path, plus 1. Returns 0 if no directory
  * of the path is marked. The path is absolute and has no links. */
 static size_t mark_of(const char *real)

@@ -57,6 +57,8 @@ int beneath_make_parent(int root, const char *name, unsigned mode, const char **
  * shortest root counts. No private file is opened unless it was granted. Call this function once,
  * before there are threads. */
 void beneath_confine(const char *const *roots, int n_roots);
+/* Tells whether dir, which is absolute and has no links, is itself marked as private. */
+bool beneath_marked(const char *dir);
 /* Makes dir, which exists, private. */
 int beneath_mark(const char *dir, struct err *e);
 /* Lets this process read the files in `dir` from now on, even if `dir` is private. A directory in
