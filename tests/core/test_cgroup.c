@@ -116,13 +116,89 @@ static void test_real(void)
     unsetenv("SEQD_CGROUP");
 }
 
+/* The file of a control group that limits does not shrink, as a file of the kernel does not. */
+static void test_limit(void)
+{
+    const struct cgroup_limits most = {.memory = 123 << 20, .pids = 45}, none = {0};
+    CHECK(!mkdir(in(dir, "limits"), 0700) && !mkdir(in(dir, "limited"), 0700));
+    setenv("SEQD_CGROUP", in(dir, "limits"), 1);
+    CHECK(cgroup_make(in(dir, "limited"), 7, 5) == 1);
+    CHECK(cgroup_limit(in(dir, "limited"), 7, 5, &most) == 0); /* no controller is enabled */
+    CHECK(cgroup_kills(in(dir, "limited")) == -1);
+    CHECK(!file_write(in(dir, "limits/attempt-7-e5/memory.max"), "", 0, NULL));
+    CHECK(
+        !file_write(in(dir, "limits/attempt-7-e5/memory.events"), "oom 3\noom_kill 2\n", 17, NULL));
+    CHECK(cgroup_limit(in(dir, "limited"), 7, 5, &most) == CGROUP_MEMORY);
+    is(in(dir, "limits/attempt-7-e5/memory.max"), "128974848");
+    CHECK(cgroup_limit(in(dir, "limited"), 7, 5, &none) == 0);
+    CHECK(cgroup_kills(in(dir, "limited")) == 2);
+    unsetenv("SEQD_CGROUP");
+}
+
+/* Starts processes until one cannot be started, and takes memory until it is killed. */
+static void exceed(const char *attempt)
+{
+    enum { SIZE = 256 << 20 };
+    int status = 0, n = 0;
+    cgroup_join(attempt);
+    for (; n < 64; n++) {
+        const pid_t pid = fork();
+        if (!pid) pause();
+        if (pid < 0) break;
+    }
+    CHECK_MSG(n < 16, "%d processes", n);
+    signal(SIGTERM, SIG_IGN);
+    kill(0, SIGTERM);
+    while (wait(NULL) > 0) continue;
+    const pid_t pid = fork();
+    if (!pid) {
+        char *p = malloc(SIZE);
+        for (size_t i = 0; p && i < SIZE; i += 4096) p[i] = 1;
+        _exit(p && p[SIZE - 4096] == 1 ? 0 : 1);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+    CHECK(cgroup_kills(attempt) == 1);
+    cgroup_leave(attempt);
+    _exit(test_failures_now > 0);
+}
+
+/* Checks limits of v1, where this process may make groups of it. */
+static void test_old(void)
+{
+    const struct cgroup_limits most = {.memory = 96 << 20, .pids = 16};
+    char why[200];
+    int status = 0;
+    CHECK(!mkdir(in(dir, "old"), 0700));
+    const int can = cgroup_begin(why, sizeof why);
+    const int both = CGROUP_MEMORY | CGROUP_PIDS;
+    if (SANITIZED || can != both || cgroup_limit(in(dir, "old"), 1, 1, &most) != both) {
+        printf("left out: limits of memory and processes: %s\n", SANITIZED ? "sanitizers" : why);
+        cgroup_remove(in(dir, "old"));
+        return;
+    }
+    fflush(stdout);
+    const pid_t pid = fork();
+    if (!pid) setpgid(0, 0), exceed(in(dir, "old"));
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status));
+    CHECK(cgroup_kills(in(dir, "old")) == 1); /* its groups are gone */
+    for (int i = 0; i < 2; i++) {
+        char *group = file_read(in(dir, i ? "old/cgroup.pids" : "old/cgroup.memory"), 4096, NULL,
+                                NULL);
+        CHECK(!group || !file_exists(group));
+        free(group);
+    }
+    cgroup_remove(in(dir, "old"));
+}
+
 int main(void)
 {
     CHECK(mkdtemp(dir) != NULL);
     RUN(test_folder);
     RUN(test_none);
     RUN(test_no_record);
+    RUN(test_limit);
     RUN(test_real);
+    RUN(test_old);
     file_remove(dir, NULL);
     return test_done("cgroup");
 }
