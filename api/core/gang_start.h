@@ -28,6 +28,7 @@
 #include "api/core/gpu.h"
 #include "api/core/job.h"
 #include "api/core/rank.h"
+#include "api/core/sandbox.h"
 
 #define GANG_LOCK_FD 3 /* the descriptor on which seqgang inherits the lock from seqw */
 
@@ -59,6 +60,10 @@ struct gang_start {
     char grants[RANK_GRANTS][RANK_PATH_SIZE];
     int32_t n_writable;
     char writable[RANK_ROOTS][RANK_PATH_SIZE];
+    int32_t sandbox; /* enum sandbox_mode. The granted paths of a rank are those above: the roots
+                      * and the writable ones without their private directories, the grants, job_dir,
+                      * and prepared_id in prepared_dir */
+    int32_t pad;
     struct job_spec spec;
 };
 

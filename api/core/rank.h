@@ -68,6 +68,9 @@
 /* The format of a directory in which a job makes files, among the files that a node is asked for:
  * FIELD:writable:PATH. */
 #define RANK_WRITABLE "writable"
+/* The third word of a command line of seqrank begins so, if it is to enter a sandbox before it reads
+ * a file. The state directory of seqw follows. */
+#define RANK_CONFINED "--confined="
 /* In the arguments of seqrank --trace it follows the word of data.packing if the job learns
  * preferences. A seqrank that does not know it refuses the word. */
 #define TRACE_PAIRS "+pairs"
@@ -136,6 +139,9 @@ struct rank_args {
     /* Time of the submission in seconds since 1970, UTC. It is the only time that a job's work may
      * depend on, because every attempt must do the same work. */
     int64_t submitted_s;
+    int32_t confined; /* whether the rank is in a sandbox and may connect to peers' ports alone, to
+                       * which it restricts itself once it has the blobs */
+    int32_t pad;
 };
 
 /* Tells whether id can be the name of a directory of prepared data. Such a name has only

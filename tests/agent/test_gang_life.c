@@ -569,10 +569,10 @@ static void test_early_exit(void)
     p.sock = pair[0];
     close(pair[1]);
     start_fill(1);
-    CHECK_MSG(proc_send_args(&p, &start, &e) == 0, "%s", e.text);
+    CHECK_MSG(proc_send_args(&p, &start, false, &e) == 0, "%s", e.text);
     close(p.sock);
     p.sock = -1;
-    CHECK(proc_send_args(&p, &start, &e) == -1 && *e.text);
+    CHECK(proc_send_args(&p, &start, false, &e) == -1 && *e.text);
     dir_make();
     snprintf(start.seqrank, sizeof start.seqrank, "/bin/false");
     start_write();

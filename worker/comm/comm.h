@@ -117,6 +117,8 @@ struct comm_ticket {
 struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
                          struct err *e);
 int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct err *e);
+/* Returns the TCP port on which the rank of a blob listens, or 0 if it has none. */
+int comm_blob_port(const struct rank_blob *blob);
 void comm_close(struct comm *c); /* NULL allowed */
 
 int comm_rank(const struct comm *c);

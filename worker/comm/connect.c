@@ -227,6 +227,14 @@ out:
     return rc;
 }
 
+int comm_blob_port(const struct rank_blob *blob)
+{
+    struct comm_blob b;
+    if (blob->size != (int32_t)sizeof b) return 0;
+    memcpy(&b, blob->data, sizeof b);
+    return b.port > 0 && b.port <= UINT16_MAX ? b.port : 0;
+}
+
 /* Stops all transports, so that they later close without a goodbye. If tickets are outstanding,
  * the rank has failed, so comm_close calls this function. */
 void comm_halt(struct comm *c)

@@ -36,6 +36,7 @@
 #include "api/core/process.h"
 #include "api/core/spool.h"
 #include "worker/gang/asked.h"
+#include "worker/gang/confine.h"
 #include "worker/gang/lock.h"
 #include "worker/gang/packet.h"
 #include "worker/gang/proc.h"
@@ -502,11 +503,12 @@ static int gang_listen(struct gang *g, struct err *e)
     return g->on_listen ? 0 : -1;
 }
 
-static int ranks_start(struct gang *g, struct err *e)
+static int ranks_fork(struct gang *g, const struct confine *confine, struct err *e)
 {
+    const struct proc_start s = {g->start, g->dir, g->shared.fd, confine};
     for (int i = 0; i < g->start->n_local; i++) {
         struct proc *p = &g->proc[i];
-        int rc = proc_start(p, g->start->first_rank + i, g->start, g->dir, g->shared.fd, e);
+        int rc = proc_start(p, g->start->first_rank + i, &s, e);
         if (p->pid <= 0) return -1;
         p->owner = g;
         g->n_started++;
@@ -517,9 +519,18 @@ static int ranks_start(struct gang *g, struct err *e)
         if (!p->rank && asked_rank(&g->asked, g->loop, p->sock) < 0)
             return err_errno(e, "fcntl the socket of rank 0");
     }
-    for (int i = 0; i < g->start->n_local; i++)
-        if (proc_send_args(&g->proc[i], g->start, e) < 0) return -1;
     return 0;
+}
+
+static int ranks_start(struct gang *g, struct err *e)
+{
+    struct confine confine = CONFINE_NONE;
+    int rc = confine_open(&confine, g->start, e);
+    if (!rc) rc = ranks_fork(g, &confine, e);
+    for (int i = 0; i < g->n_started && !rc; i++)
+        rc = proc_send_args(&g->proc[i], g->start, confine.ports, e);
+    confine_close(&confine);
+    return rc;
 }
 
 /* Undoes a start that has failed after some ranks were started. Afterwards no rank is left, and

@@ -43,6 +43,7 @@ int main(int argc, char **argv)
     if (g && loop_signals(l, signos, 1, on_signal, g, &e) == 0) loop_run(l);
     if (e.code) log_error("gang.create", "dir=%s why=\"%s\"", argv[1], e.text);
     gang_destroy(g);
+    cgroup_leave(argv[1]);
     loop_destroy(l);
     return e.code ? 1 : 0;
 }

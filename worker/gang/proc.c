@@ -18,13 +18,20 @@
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "api/core/process.h"
+#include "worker/gang/confine.h"
 
 enum { SPARE_FD = 10 }; /* larger than every descriptor number that the child uses */
 
+struct rank_child { /* the descriptors and settings of a rank */
+    const char *program, *gpu;
+    const cpu_set_t *cpus; /* NULL if it is not bound */
+    const struct confine *confine;
+    int sock, memfd, log_fd;
+};
+
 /* Called in the child, which becomes seqrank. All functions that are called here are safe
  * after the fork, because the parent has only one thread. */
-static void child_exec(const char *program, const char *gpu, const cpu_set_t *cpus, int gang_pid,
-                       int sock, int memfd, int log_fd)
+static void child_exec(const struct rank_child *c, int gang_pid)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -38,24 +45,29 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     setsid();
-    sock = fcntl(sock, F_DUPFD, SPARE_FD);
-    memfd = fcntl(memfd, F_DUPFD, SPARE_FD);
+    const int sock = fcntl(c->sock, F_DUPFD, SPARE_FD);
+    const int memfd = fcntl(c->memfd, F_DUPFD, SPARE_FD), log_fd = c->log_fd;
     int null_fd = open("/dev/null", O_RDONLY);
     if (sock < 0 || memfd < 0 || null_fd < 0) _exit(127);
     if (dup2(null_fd, STDIN_FILENO) < 0 || dup2(log_fd, STDOUT_FILENO) < 0 ||
         dup2(log_fd, STDERR_FILENO) < 0 || dup2(sock, RANK_SOCKET_FD) < 0 ||
         dup2(memfd, RANK_MEMFD) < 0)
         _exit(127);
+    /* the rules are in a descriptor, which must be open still */
+    if (confine_enter(c->confine)) {
+        dprintf(STDERR_FILENO, "cannot enter the sandbox: %s\n", strerror(errno));
+        _exit(127);
+    }
     closefrom(RANK_MEMFD + 1);
     /* Name the GPU by its UUID, because an index need not mean the same GPU in seqgang and in
      * the rank. For a rank without a GPU, the variable is empty, so that CUDA shows no GPU to
      * the rank. */
-    if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
+    if (setenv("CUDA_VISIBLE_DEVICES", c->gpu, 1) < 0) _exit(127);
     /* Ignore a failure. If these CPUs are no longer allowed, the rank can run on any allowed
      * CPU. */
-    if (cpus) sched_setaffinity(0, sizeof *cpus, cpus);
-    execl(program, "seqrank", (char *)NULL);
-    dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
+    if (c->cpus) sched_setaffinity(0, sizeof *c->cpus, c->cpus);
+    execl(c->program, "seqrank", (char *)NULL);
+    dprintf(STDERR_FILENO, "cannot run %s: %s\n", c->program, strerror(errno));
     _exit(127);
 }
 
@@ -73,9 +85,10 @@ static int pids_add(struct proc *p, const char *dir, struct err *e)
     return n < 0 ? err_errno(e, "write %s", path) : 0;
 }
 
-int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
-               struct err *e)
+int proc_start(struct proc *p, int rank, const struct proc_start *s, struct err *e)
 {
+    const struct gang_start *start = s->record;
+    const char *dir = s->dir;
     char path[FILE_PATH_SIZE];
     cpu_set_t cpus[JOB_MAX_RANKS];
     int pair[2], gang_pid = getpid();
@@ -90,9 +103,10 @@ int proc_start(struct proc *p, int rank, const struct gang_start *start, const c
     }
     const int i = rank - start->first_rank;
     const cpu_set_t *own = gang_cpus_read(dir, cpus, start->n_local) ? &cpus[i] : NULL;
+    const struct rank_child c = {start->seqrank, start->gpus[i], own,   s->confine,
+                                 pair[1],        s->memfd,       log_fd};
     p->pid = fork();
-    if (p->pid == 0)
-        child_exec(start->seqrank, start->gpus[i], own, gang_pid, pair[1], memfd, log_fd);
+    if (p->pid == 0) child_exec(&c, gang_pid);
     int saved = errno;
     close(pair[1]);
     close(log_fd);
@@ -116,7 +130,7 @@ int proc_send(struct proc *p, enum rank_msg_type type, const void *payload, size
     return sendmsg(p->sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -1 : 0;
 }
 
-int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e)
+int proc_send_args(struct proc *p, const struct gang_start *start, bool confined, struct err *e)
 {
     struct {
         struct rank_args args;
@@ -136,6 +150,7 @@ int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e
                                  .n_grants = start->n_grants,
                                  .n_writable = start->n_writable,
                                  .memory_limit = start->memory_limit,
+                                 .confined = confined,
                                  .submitted_s = start->submitted_s};
     memcpy(m->args.address, start->address, sizeof m->args.address);
     memcpy(m->args.key, start->key, sizeof m->args.key);

@@ -10,6 +10,8 @@
 #include "api/core/loop.h"
 #include "api/core/rank.h"
 
+struct confine;
+
 struct proc {
     int rank;
     int pid, pidfd, sock; /* pidfd and sock are -1 when closed */
@@ -20,19 +22,25 @@ struct proc {
     bool published, ready, failed;
 };
 
-/* Forks and executes start->seqrank in a new session, with the socket as RANK_SOCKET_FD and
- * memfd as RANK_MEMFD. The kernel kills the rank when this process dies. stdout and stderr are
+struct proc_start { /* the start of an attempt's ranks; all members are borrowed for the call */
+    const struct gang_start *record;
+    const char *dir;
+    int memfd;
+    const struct confine *confine;
+};
+
+/* Forks and executes record->seqrank in a new session, with the socket as RANK_SOCKET_FD and
+ * memfd as RANK_MEMFD, in the sandbox. The kernel kills the rank when this process dies. stdout and stderr are
  * appended to DIR/rank-N.log. CUDA shows the rank only the GPU of this rank, or no GPU if the
  * rank has none. The rank is bound to its CPUs if DIR/cpus exists. When this function returns,
  * DIR/pids has the rank's pid, and no message has been sent to the rank. */
-int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
-               struct err *e);
+int proc_start(struct proc *p, int rank, const struct proc_start *start, struct err *e);
 /* Sends one packet. Returns -1 with errno if the rank is gone, or if its socket is full because
  * the rank does not read. */
 int proc_send(struct proc *p, enum rank_msg_type type, const void *payload, size_t size);
 /* Sends RANK_ARGS. If the rank has already exited, this is not an error here, because the exit
- * status of the rank shows the reason. */
-int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e);
+ * status of the rank shows the reason. `confined` is as in struct rank_args. */
+int proc_send_args(struct proc *p, const struct gang_start *start, bool confined, struct err *e);
 /* Receives one packet into buf. Returns the size of the packet, 0 if the rank has closed its end
  * of the socket, or -1 if there is no packet. */
 int64_t proc_receive(struct proc *p, void *buf, size_t size);

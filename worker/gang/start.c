@@ -14,7 +14,7 @@ static int start_check(const struct gang_start *s, struct err *e)
     if (s->n_ranks < 1 || s->n_ranks > JOB_MAX_RANKS || s->n_local < 1 || s->first_rank < 0 ||
         s->first_rank > s->n_ranks - s->n_local || s->n_roots < 0 || s->n_roots > RANK_ROOTS ||
         s->n_writable < 0 || s->n_writable > RANK_ROOTS || s->n_grants < 0 ||
-        s->n_grants > RANK_GRANTS)
+        s->n_grants > RANK_GRANTS || s->sandbox < 0 || s->sandbox >= SANDBOX_MODE_N)
         return err_set(e, ERR_CORRUPT,
                        "the start record says %d ranks from %d of %d, %d roots, %d grants",
                        s->n_local, s->first_rank, s->n_ranks, s->n_roots, s->n_grants);

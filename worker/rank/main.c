@@ -14,6 +14,7 @@
 #include "api/core/limits.h"
 #include "api/core/log.h"
 #include "api/core/process.h"
+#include "api/core/sandbox.h"
 #include "api/core/version.h"
 #include "worker/hf/adapter.h"
 #include "worker/hf/hf.h"
@@ -52,6 +53,16 @@ static const char usage[] =
     "max_fragments=N]\n"
     "       seqrank --version | --help\n";
 
+/* Returns the path of a word: an absolute path, or that of --grant= and --writable=. Returns NULL if
+ * the word has none. */
+static const char *path_of(const char *word)
+{
+    static const char *const before[] = {"--grant=", "--writable="};
+    for (int i = 0; i < 2; i++)
+        if (!strncmp(word, before[i], strlen(before[i]))) return word + strlen(before[i]);
+    return *word == '/' ? word : NULL;
+}
+
 /* Adds the DIR of each --grant=DIR to the roots. Also grants DIR to this process, so that
  * files in DIR may be read even if DIR is private. */
 static void take_grants(int argc, char **argv)
@@ -62,6 +73,29 @@ static void take_grants(int argc, char **argv)
         argv[i] += sizeof grant - 1;
         beneath_grant(argv[i]);
     }
+}
+
+/* Enters the sandbox of a process that answers a question of seqw. The absolute paths after the
+ * third word are roots, or paths beneath them. */
+static int enter_sandbox(int argc, char **argv)
+{
+    const char *roots[RANK_ROOTS + RANK_GRANTS + 2], *paths[RANK_GRANTS + RANK_ROOTS];
+    struct sandbox_reader r = {
+        .state = argv[2] + sizeof RANK_CONFINED - 1, .roots = roots, .paths = paths};
+    char program[FILE_PATH_SIZE] = "";
+    struct err e = {0};
+    for (int i = 3; i < argc; i++) {
+        const char *path = path_of(argv[i]);
+        /* prepared data lie in the state directory */
+        const bool whole = path && (path != argv[i] || !strcmp(argv[1], "--trace"));
+        if (whole && r.n_paths < RANK_GRANTS + RANK_ROOTS) paths[r.n_paths++] = path;
+        if (path && !whole && r.n_roots < RANK_ROOTS + RANK_GRANTS + 2) roots[r.n_roots++] = path;
+    }
+    if (readlink("/proc/self/exe", program, sizeof program - 1) > 0) r.program = program;
+    if (!r.program) err_errno(&e, "find this program");
+    if (!e.code) sandbox_enter_reader(&r, &e);
+    if (e.code) fprintf(stderr, "%s\n", e.text);
+    return e.code ? -1 : 0;
 }
 
 typedef int64_t describe_call(const char *dir, char *out, size_t size, struct err *e);
@@ -157,9 +191,15 @@ static int serve(void)
 
 int main(int argc, char **argv)
 {
+    /* No other process of this user reads the memory of this one. */
+    prctl(PR_SET_DUMPABLE, 0);
     process_begin();
     log_init("seqrank");
     if (argc == 1) return serve();
+    if (argc >= 3 && !strncmp(argv[2], RANK_CONFINED, sizeof RANK_CONFINED - 1)) {
+        if (enter_sandbox(argc, argv)) return 1;
+        memmove(argv + 2, argv + 3, (size_t)(argc-- - 2) * sizeof *argv);
+    }
     take_grants(argc, argv);
     if (argc >= 3 && !strcmp(argv[1], "--describe"))
         return describe(hf_describe, argv[2], (const char *const *)argv + 3, argc - 3);

@@ -23,6 +23,7 @@
 #include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/feed.h"
+#include "worker/rank/ports.h"
 #include "worker/rank/prepared.h"
 #include "worker/rank/resident.h"
 #include "worker/rank/roots.h"
@@ -264,6 +265,7 @@ static int open_comm(struct run *r, struct err *e)
     }
     if (link_send_blob(r->link, blob, size, e)) goto out;
     if (link_receive_blobs(r->link, blobs, n, e)) goto out;
+    if (r->args->confined && ports_confine(blobs, n, e)) goto out;
     if (n > 1) {
         if (comm_connect(r->comm, blobs, n, e)) goto out;
         r->segment = comm_segment(r->comm);

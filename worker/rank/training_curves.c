@@ -1,6 +1,7 @@
 /* training_curves.c: writes metrics and evaluations into TensorBoard event files, and lists
  * these files among the job's artifacts. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -106,7 +107,11 @@ static int finish(struct training *t, const char *name, struct err *e)
     if (artifact_path(t->r->args->job_dir, name, &done, e) || artifact_describe(&done, e) ||
         send_file(t, name, done.size, done.sha256, e))
         return -1;
-    return chmod(done.path, 0400) ? err_errno(e, "chmod %s", done.path) : 0;
+    const int fd = open(done.path, O_RDONLY | O_CLOEXEC);
+    /* by its descriptor, because the sandbox refuses chmod of a path */
+    const int rc = fd < 0 || fchmod(fd, 0400) ? err_errno(e, "chmod %s", done.path) : 0;
+    if (fd >= 0) close(fd);
+    return rc;
 }
 
 /* Finishes a file that an earlier attempt has left unfinished. */
