@@ -255,7 +255,7 @@ static const struct wire_field attempt_rows[] = {NUMBER(Attempt, job, job, 1, IN
 static const struct wire_field hello[] = {
     ANY(Hello, abi, abi), TEXT(Hello, node, node), RULE(node_rule), RULE(abi_rule), BYTES(Hello, instance, instance, 1), TEXT(Hello, version, version),
     NUMBER(Hello, n_slots, n_slots, 0, 4096), ANY(Hello, n_cores, n_cores), ANY(Hello, memory_size, memory_size),
-    TEXT(Hello, address, address), RULE(address_rule), FLAG(Hello, emulated, emulated), GPUS(Hello), ATTEMPTS(Hello), END};
+    TEXT(Hello, address, address), RULE(address_rule), FLAG(Hello, emulated, emulated), TEXT(Hello, sandbox, sandbox), GPUS(Hello), ATTEMPTS(Hello), END};
 static const struct wire_field welcome[] = {NUMBER(Welcome, heartbeat_ms, heartbeat_ms, 1, HOUR_MS), ANY(Welcome, abi, abi), END};
 static const struct wire_field refused[] = {TEXT(Refused, reason, reason), NUMBER(Refused, retry_ms, retry_ms, 0, HOUR_MS), ANY(Refused, abi, abi), END};
 static const struct wire_field heartbeat[] = {PART(Heartbeat, disk, disk_rows, seqd__disk__descriptor, .when = has_disk), GPUS(Heartbeat), END};
@@ -271,7 +271,7 @@ static const struct wire_field assign[] = {
     ATTEMPT(Assign), NUMBER(Assign, task, task, TASK_PREPARE, TASK_RUN), NUMBER(Assign, n_ranks, n_ranks, 1, JOB_MAX_RANKS),
     ANY(Assign, n_local, n_local), ANY(Assign, first_rank, first_rank), RULE(ranks_rule),
     NUMBER(Assign, memory_limit, memory_limit, 0, INT64_MAX), NUMBER(Assign, submitted_s, submitted_s, 0, INT64_MAX / 1000),
-    TEXT(Assign, prepared_id, prepared_id), RULE(prepared_rule), BYTES(Assign, key, key, 0), GRANTS(Assign),
+    NUMBER(Assign, held, held, 0, INT64_MAX / 4), TEXT(Assign, prepared_id, prepared_id), RULE(prepared_rule), BYTES(Assign, key, key, 0), GRANTS(Assign),
     CALL(wire_uuids_pack, wire_uuids_unpack), CALL(spec_pack, spec_unpack), END};
 static const struct wire_field blobs[] = {ATTEMPT(Blobs), LIST(Blobs, blobs, blobs, n_blobs, 1, JOB_MAX_RANKS, blob_rows, seqd__blob__descriptor), END};
 static const struct wire_field stop[] = {TEXT(Stop, reason, reason), ATTEMPT(Stop), END};

@@ -106,6 +106,7 @@ struct job_spec;
 #define WIRE_ABI 7u /* the ABI of this version */
 /* The ABI of the version in tests/previous; any other ABI is REFUSED. */
 #define WIRE_ABI_BEFORE 6u
+#define WIRE_SANDBOX    96 /* bytes of the text about the sandbox in HELLO */
 #define WIRE_GRANTS     RANK_GRANTS
 #define WIRE_FILES      (1 + 2 * SPEC_SOURCES) /* largest number of files of one question */
 #define WIRE_MAX_SIZE   (4 << 20)              /* largest number of bytes of one message */
@@ -206,6 +207,8 @@ struct msg {
                    * stands for ABI 6 */
     /* HELLO */
     char node[NODE_NAME], version[32];
+    char sandbox[WIRE_SANDBOX]; /* HELLO, since ABI 7: the parts of the sandbox of the node's ranks,
+                                 * as text for people; "" if the agent does not say */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int32_t n_slots, n_cores;
     int64_t memory_size; /* bytes of memory of the machine */
@@ -229,6 +232,8 @@ struct msg {
     int32_t task, n_ranks, first_rank, n_local;
     char prepared_id[80];
     int64_t memory_limit, submitted_s;
+    int64_t held; /* since ABI 7: bytes of the node's memory that are held for the ranks there; 0 if
+                   * the number is not known */
     unsigned char key[RANK_KEY_SIZE]; /* secret of the attempt, the same on all its nodes */
     const struct job_spec *spec;
     int n_uuids; /* UUIDs of GPUs, one for each rank here, in rank order; n_uuids is 0 if the job

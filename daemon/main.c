@@ -335,6 +335,7 @@ static int create(struct seqd *d, struct err *e)
                               .node_address = o->node_address,
                               .n_slots = o->n_slots,
                               .no_pin = o->no_pin,
+                              .sandbox = o->sandbox,
                               .roots = o->roots,
                               .n_roots = o->n_roots,
                               .writable = &o->writable,

@@ -13,6 +13,7 @@
 #include "api/core/duration.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "api/core/sandbox.h"
 #include "api/core/version.h"
 #include "api/settings.h"
 #include "daemon/access/join.h"
@@ -69,6 +70,8 @@ static const struct option_entry rows[] = {
      "a place for them: else they are away, and continue when it is back."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", NULL, 1, 4096, AT(slots), NULL,
      "With --dev: ranks the local node may run at once (default 8)."},
+    {"sandbox", OPTION_TEXT, OPTION_RESTART, "MODE", NULL, 0, 0, AT(sandbox), sandbox_modes,
+     "With --dev: what ranks may reach, off, auto or require (default auto; seqw --sandbox)."},
     {"no-pin", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(no_pin), NULL,
      "With --dev: leave it to the system which cores ranks run on (seqw --no-pin)."},
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
@@ -382,10 +385,10 @@ static int check(const void *target, struct err *e)
     if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e) || uploads_sizes(o, &all, &own, e) ||
         user_disk(o, &all, e) || backup_every(o, &own, e))
         return -1;
-    if (!o->dev && (o->root.n || o->writable.n || o->slots || o->no_pin))
+    if (!o->dev && (o->root.n || o->writable.n || o->slots || o->no_pin || *o->sandbox))
         return err_set(e, ERR_INVALID,
-                       "--slots, --no-pin, --root and --writable-root belong to --dev; other nodes "
-                       "say their own");
+                       "--slots, --no-pin, --sandbox, --root and --writable-root belong to --dev; "
+                       "other nodes say their own");
     return 0;
 }
 

@@ -42,6 +42,7 @@ struct options {
     char node_lost[32];
     int64_t slots;
     bool no_pin;
+    char sandbox[16]; /* a word of sandbox_modes; "" is the agent's default */
     struct option_list root, writable;
     struct users_limits user;
     char keep[RETAIN_N][24]; /* --keep-*, the rows of retain.h */

@@ -27,6 +27,7 @@ static void assign(const struct session *s, const struct job *j, const struct at
                     .n_local = p->place.n_ranks,
                     .memory_limit = spec->resources.memory_mib << 20,
                     .submitted_s = j->created_ms / 1000,
+                    .held = job_memory(j, &p->place),
                     .spec = spec};
     struct names_grants grants;
     names_grants(spec, s->uploads, &grants);

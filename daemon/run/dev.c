@@ -33,6 +33,7 @@ struct dev {
     struct loop *loop;
     char program[1024], node_dir[1024], pid_path[1024], address[256], slots[16];
     bool no_pin;
+    char sandbox[16];
     char roots[RANK_ROOTS][RANK_PATH_SIZE];
     int n_roots;
     struct option_list writable;
@@ -131,7 +132,7 @@ static char **environment(struct dev *d)
 
 static int spawn(struct dev *d, struct err *e)
 {
-    char *argv[16 + 2 * RANK_ROOTS + 2 * OPTION_LIST];
+    char *argv[18 + 2 * RANK_ROOTS + 2 * OPTION_LIST];
     int n = 0;
     argv[n++] = d->program;
     argv[n++] = "--connect", argv[n++] = d->address;
@@ -140,6 +141,7 @@ static int spawn(struct dev *d, struct err *e)
     argv[n++] = "--address", argv[n++] = "127.0.0.1";
     argv[n++] = "--slots", argv[n++] = d->slots;
     if (d->no_pin) argv[n++] = "--no-pin";
+    if (*d->sandbox) argv[n++] = "--sandbox", argv[n++] = d->sandbox;
     /* after a kill -9 of seqd, seqw continues to run for this time */
     argv[n++] = "--orphan-ms", argv[n++] = "60000";
     for (int i = 0; i < d->n_roots; i++) argv[n++] = "--root", argv[n++] = d->roots[i];
@@ -268,6 +270,7 @@ struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e
     snprintf(d->address, sizeof d->address, "%s", o->node_address);
     snprintf(d->slots, sizeof d->slots, "%d", o->n_slots);
     d->no_pin = o->no_pin;
+    snprintf(d->sandbox, sizeof d->sandbox, "%s", o->sandbox);
     d->writable = *o->writable;
     d->quit = o->quit;
     d->died = o->died;

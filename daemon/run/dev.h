@@ -20,6 +20,7 @@ struct dev_options {
     const char *node_address; /* address that seqw dials */
     int n_slots;
     bool no_pin;              /* seqw lets the system choose the cores of ranks */
+    const char *sandbox;      /* seqw's --sandbox; "" is its default */
     const char *const *roots; /* directories that jobs may read */
     int n_roots;
     const struct option_list *writable; /* directories in which jobs may publish results */

@@ -509,6 +509,10 @@ void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
     put_profile(w, &n->profile);
     put_time(w, "ends_at", n->end_s * 1000);
     jwrite_str(w, "version", n->version);
+    if (*n->sandbox)
+        jwrite_str(w, "sandbox", n->sandbox);
+    else
+        jwrite_null(w, "sandbox");
     jwrite_int(w, "protocol", n->abi);
     jwrite_int(w, "seen_ms_ago", d->now_ms - n->seen_ms);
     jwrite_int(w, "messages_dropped", n->n_dropped);

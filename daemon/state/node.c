@@ -72,6 +72,7 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
     node_take_gpus(n, hello);
     snprintf(n->address, sizeof n->address, "%s", hello->address);
     snprintf(n->version, sizeof n->version, "%s", hello->version);
+    snprintf(n->sandbox, sizeof n->sandbox, "%s", hello->sandbox);
     return n;
 }
 

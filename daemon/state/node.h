@@ -48,6 +48,7 @@ struct node {
                              * it */
     char address[RANK_ADDRESS_SIZE]; /* address on which its ranks listen; "" if no other node can
                                       * reach it */
+    char sandbox[WIRE_SANDBOX];      /* the parts of its ranks' sandbox; "" if it does not say */
     bool emulated;                   /* it accepts jobs of the device "emulated" */
     int n_gpus;
     struct gpu gpu[GPU_MAX]; /* the GPUs as the node last reported them */

@@ -16,6 +16,8 @@
 #include "api/address.h"
 #include "api/core/cgroup.h"
 #include "api/core/log.h"
+#include "api/core/sandbox.h"
+#include "api/core/seccomp.h"
 #include "api/core/version.h"
 #include "worker/agent/agent_state.h"
 #include "worker/agent/orders.h"
@@ -256,6 +258,7 @@ static void on_opened(void *arg)
     memcpy(m.instance, a->state_dir.instance, sizeof m.instance);
     snprintf(m.node, sizeof m.node, "%s", a->o.name);
     snprintf(m.version, sizeof m.version, "%s", version_text());
+    memcpy(m.sandbox, a->sandbox, sizeof m.sandbox);
     memcpy(m.address, a->address, sizeof m.address);
     session_send(a->session, &m);
     free(list);
@@ -383,6 +386,31 @@ static int take_allocation(struct agent *a, struct err *e)
     return 0;
 }
 
+/* Prepares the control groups, and says once which parts the sandbox of this node's ranks lacks. */
+static int sandbox_begin(struct agent *a, struct err *e)
+{
+    char kernel[SANDBOX_TEXT] = "", groups[SANDBOX_TEXT] = "";
+    snprintf(a->sandbox, sizeof a->sandbox, "off");
+    if (a->o.sandbox == SANDBOX_OFF) {
+        log_info("agent.sandbox", "mode=off text=\"ranks reach all that seqw reaches\"");
+        return 0;
+    }
+    const int can = cgroup_begin(groups, sizeof groups);
+    const bool limits = can == (CGROUP_MEMORY | CGROUP_PIDS);
+    const bool lacks = sandbox_lacks(kernel, sizeof kernel);
+    if (a->o.sandbox == SANDBOX_REQUIRE && (lacks || !limits))
+        return err_set(e, ERR_UNSUPPORTED, "--sandbox require: %s", lacks ? kernel : groups);
+    snprintf(a->sandbox, sizeof a->sandbox, "%s: landlock %d%s%s%s", sandbox_modes[a->o.sandbox],
+             landlock_abi(), seccomp_works() ? ", seccomp" : "",
+             can & CGROUP_MEMORY ? ", memory" : "", can & CGROUP_PIDS ? ", pids" : "");
+    log_info("agent.sandbox", "has=\"%s\"", a->sandbox);
+    if (lacks) log_warn("agent.sandbox", "text=\"%s\"", kernel);
+    if (!limits)
+        log_warn("agent.sandbox", "text=\"no limit of memory or processes for attempts: %s\"",
+                 groups);
+    return 0;
+}
+
 static int agent_open(struct agent *a, struct err *e)
 {
     if (!wire_name_good(a->o.name))
@@ -405,8 +433,14 @@ static int agent_open(struct agent *a, struct err *e)
                        "%s/gangs has %d attempts, at most %d are possible: remove the directories "
                        "of attempts that are over",
                        a->state_dir.dir, agent_n_attempts(a), WIRE_ATTEMPTS);
-    const struct questions_options q = {a->loop,   &a->state_dir,   a->rank_program,
-                                        a->o.name, orders_answered, a};
+    if (sandbox_begin(a, e) < 0) return -1;
+    const struct questions_options q = {.loop = a->loop,
+                                        .state_dir = &a->state_dir,
+                                        .rank_program = a->rank_program,
+                                        .sandbox = a->o.sandbox,
+                                        .node = a->o.name,
+                                        .send = orders_answered,
+                                        .arg = a};
     a->questions = questions_create(&q);
     a->fetches = fetches_create(a->loop, &a->state_dir, orders_fetched, a);
     keep_prepared(a);

@@ -38,6 +38,7 @@ struct agent_options {
                                           * to this agent; NULL means the whole machine */
     const char *pins;  /* argument `apart` of pins_open, which finds the cores for ranks; NULL
                         * means that ranks are not bound to cores */
+    int sandbox;       /* enum sandbox_mode: for the ranks of this node */
     bool emulated;     /* for tests: accepts jobs of the device "emulated" */
     int64_t orphan_ms; /* time in ms. An agent without a session stops all gangs and ends after
                         * this time. A gang without an agent stops after this time. 0 means

@@ -21,6 +21,7 @@ struct agent {
     struct loop *loop;
     struct agent_options o;
     struct state_dir state_dir;
+    char sandbox[WIRE_SANDBOX];      /* the parts of its ranks' sandbox, for HELLO */
     char address[RANK_ADDRESS_SIZE]; /* address at which the ranks of this node listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
     struct gpus *gpus; /* NULL if this node has no GPUs */

@@ -16,7 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/assert.h"
-#include "api/core/cgroup.h"
 #include "api/core/gang_start.h"
 #include "api/core/log.h"
 #include "api/core/process.h"
@@ -124,15 +123,16 @@ static int gang_spawn(const struct attempt *a, const char *program, struct err *
 }
 
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
-                              const cpu_set_t *cpus, const char *program, struct err *e)
+                              const struct attempt_options *o, struct err *e)
 {
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
     /* The record is written before the process starts. For that reason no other attempt can
      * have this epoch, even if this agent or the gang dies. */
-    if (start_write(a, start, cpus, e) == 0) {
+    if (start_write(a, start, o->cpus, e) == 0) {
         start_take(a, start);
         cgroup_make(dir, start->job, start->epoch); /* seqgang joins it before it starts a rank */
-        a->gang_pid = gang_spawn(a, program, e);
+        cgroup_limit(dir, start->job, start->epoch, &o->limits);
+        a->gang_pid = gang_spawn(a, o->program, e);
     }
     if (a->gang_pid > 0) return a;
     cgroup_remove(dir); /* do this before the caller removes dir, because a file in dir has the
@@ -469,7 +469,8 @@ bool attempt_oom(struct attempt *a, const void *record, int64_t size)
     if (head.rank == RANK_GANG ? x.exit_status != GANG_LOST : !x.signal) return false;
     if (!a->judged) {
         a->judged = true;
-        a->oom = a->oom_kills >= 0 && probe_oom_kills() > a->oom_kills;
+        const int64_t own = cgroup_kills(a->dir);
+        a->oom = own >= 0 ? own > 0 : a->oom_kills >= 0 && probe_oom_kills() > a->oom_kills;
     }
     return a->oom;
 }

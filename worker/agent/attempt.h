@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "api/core/cgroup.h"
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "api/core/loop.h"
@@ -79,11 +80,16 @@ struct attempt {
 /* Makes an attempt from its directory after a restart of the agent. Returns NULL if the start
  * record is not complete. In that case no gang has run. */
 struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
-/* Makes the directory and the durable start record, then starts the program (seqgang). cpus
- * has the CPUs of each rank, or is NULL if ranks are not bound. After a failure the control
+struct attempt_options {   /* borrowed for the call */
+    const cpu_set_t *cpus; /* the CPUs of each rank; NULL if ranks are not bound */
+    struct cgroup_limits limits;
+    const char *program; /* seqgang */
+};
+
+/* Makes the directory and the durable start record, then starts seqgang. After a failure the control
  * group is removed, but the directory may still exist. */
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
-                              const cpu_set_t *cpus, const char *program, struct err *e);
+                              const struct attempt_options *o, struct err *e);
 void attempt_free(struct attempt *a); /* the gang continues to run */
 
 /* Connects to the gang. If the gang is dead, checks whether its ranks are dead, too. When the

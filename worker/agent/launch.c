@@ -12,11 +12,22 @@
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "api/core/log.h"
+#include "api/core/sandbox.h"
 #include "worker/agent/attempt.h"
 #include "worker/agent/cores.h"
 #include "worker/agent/gpus.h"
 #include "worker/agent/grants.h"
 #include "worker/agent/state_dir.h"
+
+/* RANK_BESIDE: bytes of a rank beside its plan. BESIDE_SERVE: bytes of requests of a job that serves,
+ * in its rank 0 and in seqgang. The others are processes and threads: GANG_PIDS for the gang, and
+ * RANK_PIDS for each rank, beside twice the threads that compute. */
+enum {
+    RANK_BESIDE = 64 << 20,
+    BESIDE_SERVE = 2 * RANK_BODIES_SIZE,
+    GANG_PIDS = 64,
+    RANK_PIDS = 64
+};
 
 static int grant(const struct launch *l, const struct msg *m, struct gang_start *s, struct err *e)
 {
@@ -42,7 +53,8 @@ static int start_fill(const struct launch *l, const struct msg *m, struct gang_s
                              .n_roots = d->n_roots,
                              .memory_limit = m->memory_limit,
                              .submitted_s = m->submitted_s,
-                             .orphan_ms = l->orphan_ms};
+                             .orphan_ms = l->orphan_ms,
+                             .sandbox = l->sandbox};
     memcpy(s->address, l->address, sizeof s->address);
     memcpy(s->key, m->key, sizeof s->key);
     memcpy(s->roots, d->roots, sizeof s->roots);
@@ -75,6 +87,22 @@ static bool bind(const struct launch *l, const struct gang_start *s, cpu_set_t c
                        s->spec.resources.threads + (s->n_local < s->n_ranks), cpus);
 }
 
+/* Returns the limits of an attempt: the bytes that its plan holds here, with room for libraries,
+ * stacks and tables, which no plan has. A job that serves has its requests in memory, too. A
+ * preparation has no plan, and on a GPU the driver's memory and threads cannot be told. */
+static struct cgroup_limits limits(const struct launch *l, const struct msg *m,
+                                   const struct gang_start *s)
+{
+    struct cgroup_limits most = {0};
+    const bool gpu = s->task == TASK_RUN && *s->gpus[0];
+    if (l->sandbox == SANDBOX_OFF || gpu) return most;
+    if (s->task == TASK_RUN && m->held > 0)
+        most.memory = m->held + m->held / 20 + m->n_local * RANK_BESIDE;
+    if (most.memory && s->spec.kind == JOB_SERVE) most.memory += BESIDE_SERVE;
+    most.pids = GANG_PIDS + m->n_local * (int64_t)(RANK_PIDS + 2 * s->spec.resources.threads);
+    return most;
+}
+
 struct attempt *launch_attempt(const struct launch *l, const struct msg *m, struct err *e)
 {
     cpu_set_t cpus[JOB_MAX_RANKS];
@@ -87,7 +115,9 @@ struct attempt *launch_attempt(const struct launch *l, const struct msg *m, stru
     if (!named) err_set(e, ERR_TOO_LARGE, "--state %.80s... is too long: shorten it", dir);
     if (named && start_fill(l, m, start, e) == 0 &&
         state_dir_epoch_set(l->state_dir, m->job, m->epoch, e) == 0)
-        t = attempt_begin(l->loop, dir, start, bind(l, start, cpus) ? cpus : NULL, l->gang_program,
+        t = attempt_begin(l->loop, dir, start,
+                          &(struct attempt_options){bind(l, start, cpus) ? cpus : NULL,
+                                                    limits(l, m, start), l->gang_program},
                           e);
     explicit_bzero(start->key, sizeof start->key);
     free(start);

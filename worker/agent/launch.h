@@ -28,6 +28,7 @@ struct launch { /* The parts of this node that the start of an attempt uses. The
                                               * bytes */
     const char *gang_program, *rank_program; /* seqgang, seqrank */
     int64_t orphan_ms;                       /* see struct agent_options */
+    int sandbox;                             /* enum sandbox_mode */
 };
 
 /* Checks the GPUs of assign against their newest sample (gpus_get). Call this function before a

@@ -178,7 +178,10 @@ static void take_kills(void *arg, bool is_v2, const char *mount, const char *gro
     char path[FILE_PATH_SIZE];
     const char *name = is_v2 ? "memory.events" : "memory.oom_control";
     if (*kills >= 0) return;
-    if (!strstr(group, "/..") && file_join(path, NULL, "%s%s", mount, group) >= 0)
+    /* the groups of attempts are beside seqw's own child, beneath the delegated group */
+    const size_t n = strlen(group),
+                 own = is_v2 && n > 6 && !strcmp(group + n - 6, "/agent") ? 6 : 0;
+    if (!strstr(group, "/..") && file_join(path, NULL, "%s%.*s", mount, (int)(n - own), group) >= 0)
         *kills = kills_in(path, name);
     if (*kills < 0) *kills = kills_in(mount, name);
 }

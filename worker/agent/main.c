@@ -13,6 +13,7 @@
 #include "api/core/log.h"
 #include "api/core/notify.h"
 #include "api/core/process.h"
+#include "api/core/sandbox.h"
 #include "api/core/thread.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/attempt.h"
@@ -141,6 +142,7 @@ static struct agent_options agent_options(struct seqw *w)
                               .n_slots = o->automatic && !o->slots_given ? -1 : (int)o->slots,
                               .allocation = o->automatic ? &w->allocation : NULL,
                               .pins = o->no_pin ? NULL : "",
+                              .sandbox = sandbox_mode(o->sandbox),
                               .orphan_ms = o->orphan_ms};
     a.end_s = end_of(w, &a.margin_s);
     prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* cannot fail, because options_read has

@@ -7,6 +7,7 @@
 #include "api/core/duration.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "api/core/sandbox.h"
 #include "api/core/version.h"
 #include "api/settings.h"
 #include "api/wire.h"
@@ -45,6 +46,9 @@ static const struct option_entry rows[] = {
      "towards seqd)."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", "8", 0, 4096, AT(slots), NULL,
      "Ranks that may run here at once (with --auto: one for each GPU, else for each core)."},
+    {"sandbox", OPTION_TEXT, OPTION_RESTART, "MODE", "auto", 0, 0, AT(sandbox), sandbox_modes,
+     "What a rank may reach beside its own files: auto, what the kernel can restrict, and all for "
+     "ranks on GPUs; require, nothing, or no job starts; off, all."},
     {"no-pin", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(no_pin), NULL,
      "Leave it to the system which cores ranks run on. Without it a rank on the CPU is bound to as "
      "many cores as it has threads, of one NUMA node where that can be, and shares none with "

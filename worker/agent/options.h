@@ -28,6 +28,7 @@ struct seqw_options {
     char leave_margin[32], stop_grace[32];
     char keep_prepared[64];
     char log[16];
+    char sandbox[16]; /* a word of sandbox_modes */
     bool no_pin;
     bool slots_given; /* whether the number of slots is set on the command line or in the file */
     int argc;         /* arguments of the command line, stored for options_reload */

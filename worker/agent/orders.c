@@ -24,7 +24,8 @@ static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
                              .address = a->address,
                              .gang_program = a->gang_program,
                              .rank_program = a->rank_program,
-                             .orphan_ms = a->o.orphan_ms};
+                             .orphan_ms = a->o.orphan_ms,
+                             .sandbox = a->o.sandbox};
     struct attempt *t;
     if ((*rank = launch_unfit_rank(&l, m, e)) >= 0) return -1;
     if (!(t = launch_attempt(&l, m, e))) return -1;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/job_paths.h"
+#include "api/core/sandbox.h"
 #include "worker/agent/capture.h"
 #include "worker/agent/describe.h"
 #include "worker/agent/grants.h"
@@ -31,6 +32,7 @@ struct questions {
     struct loop *loop;
     struct state_dir *state_dir;
     const char *rank_program, *node;
+    char confined[FILE_PATH_SIZE]; /* the word by which the programs confine themselves, or "" */
     void (*send)(void *arg, const struct msg *m);
     void *arg;
     struct asked_program {
@@ -52,6 +54,8 @@ struct questions *questions_create(const struct questions_options *o)
                             .node = o->node,
                             .send = o->send,
                             .arg = o->arg};
+    if (o->sandbox != SANDBOX_OFF)
+        snprintf(q->confined, sizeof q->confined, RANK_CONFINED "%s", o->state_dir->dir);
     return q;
 }
 
@@ -80,6 +84,20 @@ static void ended(void *arg, int64_t request, const char *text, size_t size, con
     if (p->answer) p->answer(p->q, request, text, size, why);
 }
 
+/* Returns the command line with a word after its second, by which seqrank enters its sandbox before
+ * it reads a file. The caller frees it. */
+static char **confined(struct questions *q, char *const *argv)
+{
+    int n = 0;
+    while (argv[n]) n++;
+    char **out = calloc((size_t)n + 2, sizeof *out);
+    if (!out) abort();
+    memcpy(out, argv, 2 * sizeof *out);
+    out[2] = q->confined;
+    memcpy(out + 3, argv + 2, (size_t)(n - 2) * sizeof *out);
+    return out;
+}
+
 /* Starts a program. argv and max_size are as in capture.h. */
 static int ask(struct questions *q, char *const *argv, int64_t request, int64_t limit_ms,
                size_t max_size, answer_call *answer, struct err *e)
@@ -88,11 +106,13 @@ static int ask(struct questions *q, char *const *argv, int64_t request, int64_t 
     while (p < q->asked + MOST && p->program) p++;
     if (p == q->asked + MOST)
         return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", q->node, MOST);
-    const struct capture_options o = {q->loop,  q->rank_program, argv,  request,
-                                      limit_ms, max_size,        ended, p};
+    char **words = *q->confined ? confined(q, argv) : NULL;
+    const struct capture_options o = {
+        q->loop, q->rank_program, words ? words : argv, request, limit_ms, max_size, ended, p};
     p->q = q;
     p->answer = answer;
     p->program = capture_start(&o, e);
+    free(words);
     return p->program ? 0 : -1;
 }
 

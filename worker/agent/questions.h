@@ -16,6 +16,7 @@ struct questions_options {
     struct loop *loop;
     struct state_dir *state_dir;
     const char *rank_program; /* seqrank */
+    int sandbox;              /* enum sandbox_mode, for the programs */
     const char *node;         /* name of this node, for use in error messages */
     /* Called on the loop, once for each question that is not dropped. m is MSG_DESCRIBED or
      * MSG_FETCHED. */
