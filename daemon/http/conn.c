@@ -11,6 +11,7 @@
 #include "api/core/openai_error.h"
 
 #define NARROW_MS 1000 /* lifetime of a narrow connection */
+#define MOST_IDLE 64   /* idle connections that the library keeps for a second */
 #define LINGER_MS 1000 /* time that a client has to read the last answer */
 
 static const char no_place[] = "too many requests are under way: try again";
@@ -301,7 +302,11 @@ static int from_library(struct front_conn *c)
 {
     struct front *f = c->f;
     const ssize_t n = sock_recv(&c->sock[LIBRARY], f->piece, sizeof f->piece);
-    if (n > 0) return put(c, CLIENT, f->piece, (size_t)n);
+    if (n > 0) {
+        const int rc = put(c, CLIENT, f->piece, (size_t)n);
+        if (!rc && f->n_served > MOST_IDLE) conn_retire(c);
+        return rc;
+    }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     /* The library has closed its side. Do not close the client's socket yet. If the client has
      * sent more bytes than were read, it would see a reset instead of its answer. */

@@ -2,7 +2,8 @@
  * include this file. All functions run on front's thread.
  *
  * The library is given a connection's socket pair when the first request is complete, and loses
- * it again when the connection has been idle for a second (conn_retire). So an idle connection
+ * it again when the connection has been idle for a second, or sooner if there are many
+ * (conn_retire). So an idle connection
  * takes one descriptor and no memory of the library. */
 #ifndef SEQD_DAEMON_HTTP_CONN_H
 #define SEQD_DAEMON_HTTP_CONN_H
