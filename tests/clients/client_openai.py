@@ -64,6 +64,8 @@ def completions():
           and all(x <= 0 for x in e.logprobs.token_logprobs[1:]), e)
     z = complete(logprobs=1, echo=True, max_tokens=0).choices[0]
     same("max_tokens 0 with echo", z.text, PROMPT)
+    parts = list(complete(logprobs=0, echo=True, max_tokens=1, stream=True))
+    same("a stream with echo has the same text", "".join(p.choices[0].text for p in parts if p.choices), e.text)
     stop = text[2:4]
     same("stop", complete(stop=[stop]).choices[0].text, text[:text.find(stop)])
     parts = list(complete(stream=True, stream_options={"include_usage": True}))
