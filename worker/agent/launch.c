@@ -94,8 +94,8 @@ static struct cgroup_limits limits(const struct launch *l, const struct msg *m,
                                    const struct gang_start *s)
 {
     struct cgroup_limits most = {0};
-    const bool gpu = s->task == TASK_RUN && *s->gpus[0];
-    if (l->sandbox == SANDBOX_OFF || gpu) return most;
+    const bool on_cpu = !strcmp(spec_text(&s->spec, s->spec.resources.device), "cpu");
+    if (l->sandbox == SANDBOX_OFF || (s->task == TASK_RUN && !on_cpu)) return most;
     if (s->task == TASK_RUN && m->held > 0)
         most.memory = m->held + m->held / 20 + m->n_local * RANK_BESIDE;
     if (most.memory && s->spec.kind == JOB_SERVE) most.memory += BESIDE_SERVE;
