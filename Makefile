@@ -482,19 +482,33 @@ bench-build: $(BENCHES)
 GPU_TESTS := check_kernels $(filter-out check_emulated test_device_nccl,$(ON_DEVICE))
 $(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
+# Hopper's primitives alone: no other object of the product but the maps.
+$(B)/cuda/probe.o: override CUDA_ARCHS := 90a
+$(B)/cuda/probe.o: override CUDA_PTX :=
+$(B)/cuda/probe.o: tests/gpu/probe.cu $(B)/cuda/flags
+	@$(if $(V),,echo '  NV  $<'; )mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(B)/emu/probe.o: tests/gpu/probe.cu $(B)/flags
+	@$(if $(V),,echo '  EMU $<'; )mkdir -p $(@D)
+	$(Q)$(call cached,CXX) $(EMU_FLAGS) -x c++ -MMD -MP -c -o $@ $<
+PROBE_OBJ := $(addprefix $(B)/,$(if $(filter cuda,$(GPU_DEVICE)),cuda/probe.o cuda/hopper.o,emu/probe.o emu/hopper.o) cuda/err.o) \
+             $(if $(filter cuda,$(GPU_DEVICE)),,$(EMU_OBJ))
+$(B)/gpu/probe: $(PROBE_OBJ)
+	@$(if $(V),,echo '  LD  $@'; )mkdir -p $(@D)
+	$(Q)$(if $(filter cuda,$(GPU_DEVICE)),$(NVCC) -cudart static -o $@ $^,$(CXX) $(LDFLAGS_$(MODE)) -o $@ $^ -lpthread)
 # What gpu-check runs: the engine, and neither HTTP, nor gRPC, nor SQL.
-gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(addprefix $(B)/gpu/,bench_gpu bench_steps libraries) $(B)/seqrank $(B)/seqgang \
+gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(addprefix $(B)/gpu/,bench_gpu bench_steps libraries probe) $(B)/seqrank $(B)/seqgang \
            $(if $(filter cuda,$(GPU_DEVICE)),$(CUDA_PLUGIN),$(EMU_PLUGIN))
 print-gpu-tests:
 	@echo '$(GPU_TESTS)'
-## gpu-check: on a machine with a GPU: prove and measure everything, in three calls of 8 minutes (tests/gpu/check.sh)
+## gpu-check: on a machine with a GPU: prove and measure everything, in three calls within 15 minutes (tests/gpu/check.sh)
 gpu-check:
 	$(Q)GPU_DEVICE='$(GPU_DEVICE)' tests/gpu/check.sh
-## gpu-pack: for a machine with an H100 or H200 and no compiler: what gpu-check runs, in build/pack/b.tgz
+## gpu-pack: for a machine with an H100 or H200 that is lent for minutes: what gpu-check runs, in build/pack/b.txz
 GPU_PACK_FLAGS := GPU_DEVICE=cuda CUDA_ARCHS=90a CUDA_PTX= TLS=0 PCRE2=0
 gpu-pack:
 	$(Q)$(MAKE) B=build/sm90 $(GPU_PACK_FLAGS) gpu-build
-	$(Q)tests/gpu/pack.sh build/sm90 build/pack/b.tgz '$(GPU_PACK_FLAGS)' && tests/gpu/pack.sh --check build/pack/b.tgz
+	$(Q)tests/gpu/pack.sh build/sm90 build/pack/b.txz '$(GPU_PACK_FLAGS)' && tests/gpu/pack.sh --check build/pack/b.txz
 ## gpu-results: append what calls brought back, in the folders FROM="...", to tests/gpu/RESULTS.md
 gpu-results:
 	$(Q)tests/gpu/results.sh $(FROM)

@@ -10,7 +10,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
-programs="seqrank seqgang gpu/bench_gpu gpu/bench_steps gpu/libraries $(MAKEFLAGS= make -s print-gpu-tests | sed 's#[^ ]*#tests/&#g')"
+programs="seqrank seqgang gpu/bench_gpu gpu/bench_steps gpu/libraries gpu/probe $(MAKEFLAGS= make -s print-gpu-tests | sed 's#[^ ]*#tests/&#g')"
 
 pack() { # BUILD FILE HOW
     local f
@@ -19,7 +19,11 @@ pack() { # BUILD FILE HOW
     done
     git -c safe.directory='*' describe --always --dirty >"$work/COMMIT" || return 1
     echo "$3, $(date -u '+%Y-%m-%d %H:%M UTC')" >"$work/BUILT"
-    mkdir -p "$(dirname "$2")" && tar -C "$work" --owner=0 --group=0 -czf "$2" . || return 1
+    printf '%s\n' $programs >"$work/PROGRAMS"
+    # The programs have most of their code in common, which xz finds and gzip does not.
+    mkdir -p "$(dirname "$2")" && rm -f "${2%.*}".t?z &&
+        XZ_OPT='-T1 --lzma2=preset=6,dict=128MiB' tar -C "$work" --owner=0 --group=0 -caf "$2" . || return 1
+    tests/gpu/travels.sh "$2" || return 1
     echo "$2: $(du -k "$2" | cut -f 1) KiB, commit $(cat "$work/COMMIT"), $(cat "$work/BUILT")"
 }
 
@@ -41,7 +45,7 @@ all_there() { ! ldd "$@" | grep 'not found'; }
 
 check() { # FILE
     local f all
-    mkdir "$work/t" && tar -C "$work/t" -xzf "$1" || { echo "gpu-pack: $1 does not unpack"; return 1; }
+    mkdir "$work/t" && tar -C "$work/t" -xf "$1" || { echo "gpu-pack: $1 does not unpack"; return 1; }
     cd "$work/t" || return 1
     for f in $programs; do holds "$f is there" test -x "$f"; done
     holds "commit" says '^[0-9a-f]{7,}' cat COMMIT
@@ -51,6 +55,7 @@ check() { # FILE
     holds "seqrank starts" says '^usage: seqrank' ./seqrank --help
     holds "seqgang starts" says 'seqgang' ./seqgang --help
     holds "checks of the kernels run" env SEQD_TEST_ONLY=add ./tests/check_kernels
+    holds "the probe starts" says 'no test is named "none"' ./gpu/probe none
     holds "libraries are looked for" says '^NCCL\|' ./gpu/libraries
     # The plugin opens and names what it lacks here: a GPU.
     for f in gpu/bench_gpu "gpu/bench_steps $work/json llama"; do
