@@ -200,6 +200,7 @@ side version: "is one" count tests/scripts/version.sh
 side check-tags: "each is of one file" one tests/check_tags.sh
 side callers: "functions without a caller are found" count tests/scripts/test_callers.sh
 side check-callers: "each function has one, or a reason" one tests/check_callers.sh
+side gpu-rehearsal: "calls of gpu-check from a pack of stubs" count tests/gpu/rehearse.sh
 side nccl-header: "as NCCL's" one tests/nccl/check.sh
 side missing-libraries: "it is said what to do" one no_libraries
 run_sides structure

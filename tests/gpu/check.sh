@@ -1,26 +1,30 @@
 #!/usr/bin/env bash
 # make gpu-check: everything that can be proved and measured on a machine with a GPU, in three calls
-# of GPU_SECONDS (default 480) each:
+# that fit 900 s together:
 #
-#   right   correctness: the cheapest checks, a minute of speed, memory beside the plan, then all
-#           checks, several at a time
-#   fast    speed, beside PyTorch's
-#   why     what the hot kernels wait for (ncu); a few checks under sanitizers
+#   right   270 s: correctness: each primitive of Hopper's kernels alone, the cheapest checks, a
+#           minute of speed, memory beside the plan, then all checks, several at a time
+#   fast    350 s: speed, beside PyTorch's
+#   why     150 s: what the hot kernels wait for (ncu); a few checks under sanitizers
 #
 #   GPU_CALL=right        this call alone (default: all three)
+#   GPU_SECONDS=n         the limit of each call
 #   GPU_PARTS="a b"       only these parts of the call, the names of part_* below
 #   GPU_DEVICE=emulated   run CUDA's kernels on the host, to test this script: no figure is a GPU's
 #   GPU_SHORT=1           the smallest shapes and one check of the kernels, to test this script
 #   GPU_PACK=FILE         run what `make gpu-pack` packed, without make, a compiler or a network
-#                         (default where there is no make: build/pack/b.tgz)
-#   GPU_OUT=DIR           copy results to DIR as they are made: a call that is cut off keeps them
+#                         (default: build/pack/b.txz where it is there, or where there is no make)
+#   GPU_OUT=DIR           copy results to DIR as they are made: a call that is cut off keeps them.
+#                         A single call has at most 7 files there, three calls have 7 together.
 #   GPU_ARCHS="90a"       build for these architectures and not for this machine's GPU
 #   JOBS=n                compilers, or programs on the device, at a time (default: the cores)
 #
 # The results of a call are in build/gpu-DEVICE/CALL-TIME/: rows of the table, figures as JSON,
 # logs. No later call changes them. tests/gpu/results.sh appends the table of each call to
 # tests/gpu/RESULTS.md (emulated: build/gpu-emulated/RESULTS.md). After a part that fails the next
-# one runs; a part that is not run has a row with the reason. Status 1 when anything failed.
+# one runs; a part that is not run, or that the end of the call cuts short, has a row with the
+# reason. Where a kernel for 9.0 fails, the rest runs by the kernels for 8.0. Status 1 when anything
+# failed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 device=${GPU_DEVICE:-cuda}
@@ -28,12 +32,15 @@ jobs=${JOBS:-$(nproc)}
 beside=$((jobs < 8 ? jobs : 8)) # programs on the device at a time, while nothing is measured
 short=${GPU_SHORT:-}
 slower=1 # times as long as a GPU takes
+wrong_isa= # a kernel for 9.0 failed
+crashed=() # checks that a sanitizer repeats
 folders=${SEQD_LIBRARY_PATH:-} # the caller's
 pack=${GPU_PACK:-}
-[ -n "$pack" ] || command -v make >/dev/null || pack=build/pack/b.tgz
+if [ -z "$pack" ] && [ "$device" = cuda ]; then pack=$(ls -t build/pack/b.txz build/pack/b.tgz 2>/dev/null | head -n 1); fi
+[ -n "$pack" ] || command -v make >/dev/null || pack=build/pack/b.txz
 case $device in
-    cuda) limit=${GPU_SECONDS:-480} build_limit=600 ;;
-    emulated) limit=${GPU_SECONDS:-3600} build_limit=3600 slower=6 ;;
+    cuda) build_limit=600 ;;
+    emulated) build_limit=3600 slower=6 ;;
     *) echo "GPU_DEVICE=$device: want cuda or emulated"; exit 2 ;;
 esac
 case ${GPU_CALL:=right fast why} in
@@ -56,23 +63,29 @@ wrong() {
     grep -a -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror|not run|device "' "$1" | tr '|' '/' | cut -c 1-160
 }
 
-# try NAME SECONDS COMMAND...: its status; its output is in NAME.log. 125: out of time, with a row.
+# try NAME SECONDS COMMAND...: its status; its output is in NAME.log. 125: the call had too little
+# time for it, with a row.
 try() {
-    local name=$1 most=$(($2 * slower)) rc
+    local name=$1 own=$(($2 * slower)) most rc start=$SECONDS
     shift 2
-    [ "$(left)" -ge "$most" ] || most=$(left)
+    most=$(left)
+    [ "$most" -lt "$own" ] || most=$own
     if [ "$most" -lt 5 ]; then not_run "$name" "out of time"; return 125; fi
     { timeout -k 5 "$most" "$@" >"$(log_of "$name")" 2>&1; } 2>/dev/null # the shell's own "Aborted"
     rc=$?
-    [ $rc -ne 124 ] || echo "  stopped after $most s" >>"$(log_of "$name")"
-    return $rc
+    if [ $rc -ne 124 ] && { [ $rc -ne 137 ] || [ $((SECONDS - start)) -lt "$most" ]; }; then return $rc; fi
+    echo "  stopped after $most s" >>"$(log_of "$name")"
+    [ "$most" -lt "$own" ] || return $rc
+    not_run "$name" "cut after $most of $own s"
+    return 125
 }
-# run NAME SECONDS COMMAND...: the same, with a row. start: in the background; settle waits for all.
+# run NAME SECONDS COMMAND...: the same, with a row; 2 where the call had too little time for it.
+# start: in the background; settle waits for all.
 run() {
     local name=$1 log rc start=$SECONDS
     log=$(log_of "$name")
     try "$@"; rc=$?
-    [ $rc -ne 125 ] || return 1
+    [ $rc -ne 125 ] || return 2
     if [ $rc -eq 0 ] && [ "$(counted "$log")" != "0 passed, 0 failed" ]; then
         row "$name" passed $((SECONDS - start)) "$(counted "$log")"
         return 0
@@ -87,12 +100,15 @@ start() {
 }
 settle() { wait; }
 
-# The results so far, into GPU_OUT: few files, since the copy back may be limited.
+# The results so far, into GPU_OUT: few files, since the copy back may be limited to 8. The archive
+# has all of them.
 keep() {
+    local files="machine rows bench.jsonl torch.jsonl ratios.md"
     [ -n "$back" ] || return 0
+    [ "${GPU_CALL#* }" = "$GPU_CALL" ] || files=rows
     (
         flock 9
-        for f in machine rows bench.jsonl torch.jsonl ratios.md; do
+        for f in $files; do
             [ ! -s "$out/$f" ] || { cp "$out/$f" "$back/new.$f" && mv "$back/new.$f" "$back/$f"; }
         done
         tar -C "$out" -czf "$back/new.tgz" --exclude=lock . 2>/dev/null
@@ -154,7 +170,10 @@ part_libraries() {
 print(":".join(d for p in nvidia.__path__ for d in sorted(glob.glob(p + "/*/lib"))))' 2>/dev/null)
         export SEQD_LIBRARY_PATH="$folders${folders:+:}$wheels"
     fi
-    "$build/gpu/libraries" >"$out/libraries.log" 2>&1
+    "$build/gpu/libraries" >"$out/libraries.log" 2>&1 || {
+        row libraries FAILED 0 "$build/gpu/libraries does not start: $(head -n 1 "$out/libraries.log" | tr '|' '/' | cut -c 1-120)"
+        return
+    }
     while IFS='|' read -r name found text; do row "$name" "$found" 0 "$text"; done <"$out/libraries.log"
     [ -s "$out/libraries.log" ] || row libraries FAILED 0 "$build/gpu/libraries does not start"
     if [ "$device" = cuda ]; then
@@ -168,25 +187,60 @@ checks() { # NAME SECONDS CHECKS: of the kernels, those whose whole name has CHE
     run "$1" "$2" env SEQD_TEST_ONLY="$3" "$build/tests/check_kernels"
 }
 
-# A broken launch fails here, within seconds.
-part_first() {
-    if [ -n "$short" ]; then checks "norms" 60 rmsnorm; return; fi
-    checks "additions" 40 add
-    checks "norms" 30 'rmsnorm_fwd, _bwd, fp32'
-    hopper "attention of 9.0" 60 'attn_fwd, _finish, _delta, _bwd, bf16, sm90' memcheck
-    hopper "linear attention of 9.0" 60 '_fold, bf16, sm90' memcheck
-    checks "products, bf16" 60 'gemm, bf16, sm80'
-    checks "products in any order" 60 'gemm in any order'
-    checks "transfers" 60 'share to'
+# Tells why nothing of 9.0 is to be run, if so.
+not_hopper() {
+    local cap
+    cap=$(smi compute_cap | sort -u)
+    if [ -n "${SEQD_CUDA_ISA:-}" ]; then echo "SEQD_CUDA_ISA=$SEQD_CUDA_ISA"
+    elif [ "$device" = cuda ] && [ -n "$cap" ] && [ "$cap" != 9.0 ]; then echo "the GPU is of $cap"; fi
 }
 
-# A check of a kernel for 9.0. Where it fails, a sanitizer reports why, and 8.0's run from then on.
-hopper() {
-    [ -z "${SEQD_CUDA_ISA:-}" ] || { not_run "$1" "SEQD_CUDA_ISA=$SEQD_CUDA_ISA"; return; }
-    checks "$1" "$2" "$3" && return
-    grep -aqiE 'illegal|misaligned|stopped after' "$(log_of "$1")" || return
-    sanitize "$4" "$3"
+# Each primitive of Hopper's kernels alone, with a row for each. Then a wrong attention has a cause.
+part_probe() {
+    local log why verdict name text rc
+    log=$(log_of probe) why=$(not_hopper)
+    if [ -n "$why" ]; then not_run probe "$why"; return; fi
+    try probe 60 "$build/gpu/probe"; rc=$?
+    [ $rc -ne 125 ] || return
+    grep -aE '^(ok|FAIL) ' "$log" >"$out/probe.verdicts"
+    while read -r verdict name text; do
+        if [ "$verdict" = ok ]; then row "probe: $name" passed 0 "$text"; continue; fi
+        wrong_isa=1
+        row "probe: ${name%:}" FAILED 0 "$text"
+    done <"$out/probe.verdicts"
+    [ -n "$(counted "$log")" ] || row probe FAILED 0 "status $rc; $(tail -n 1 "$log" | tr '|' '/' | cut -c 1-120)"
+}
+
+# A broken launch fails here, within seconds. Each check has 20 s.
+part_first() {
+    local name
+    if [ -n "$short" ]; then checks "norms" 60 rmsnorm; return; fi
+    checks "additions" 20 add
+    checks "norms" 20 'rmsnorm_fwd, _bwd, fp32'
+    hopper "attention of 9.0" 'attn_fwd, _finish, _delta, _bwd, bf16, sm90'
+    hopper "linear attention of 9.0" '_fold, bf16, sm90'
+    without_hopper
+    checks "products, bf16" 20 'gemm, bf16, sm80'
+    checks "products in any order" 20 'gemm in any order'
+    checks "transfers" 20 'share to'
+    for name in "${crashed[@]}"; do sanitize memcheck "$name"; done
     settle
+}
+
+# hopper NAME CHECKS: a check of a kernel for 9.0, which says nothing of the other kernel.
+hopper() {
+    local why rc
+    why=$(not_hopper)
+    if [ -n "$why" ]; then not_run "$1" "$why"; return; fi
+    checks "$1" 20 "$2"; rc=$?
+    [ $rc -eq 1 ] || return
+    wrong_isa=1
+    ! grep -aqiE 'illegal|misaligned' "$(log_of "$1")" || crashed+=("$2")
+}
+
+# Where a kernel or a primitive of 9.0 failed, crashed or wrong, the rest runs by 8.0's.
+without_hopper() {
+    [ -n "$wrong_isa" ] || return
     export SEQD_CUDA_ISA=sm80
     row "kernels of 9.0" "left out" 0 "SEQD_CUDA_ISA=sm80 from here on"
 }
@@ -208,13 +262,19 @@ part_beside() {
     fi
 }
 
+# A pack lists its programs, so that a missing one is no shorter table.
+device_tests() {
+    if [ -s "$build/PROGRAMS" ]; then sed -n 's#^tests/\(test_device_\)#\1#p' "$build/PROGRAMS"
+    else (cd "$build/tests" && ls -d test_device_*); fi
+}
+
 # All kernels, and the programs whose cases run on SEQD_TEST_DEVICE: strategies, transports,
 # families, whole jobs. Several at a time.
 part_all() {
     local t
     if [ -n "$short" ]; then not_run "all kernels and jobs" "GPU_SHORT"; return; fi
     start "kernels against float64" 170 "$build/tests/check_kernels"
-    for t in $(cd "$build/tests" && ls -d test_device_* | grep -vE '\.|_lost$|_nccl$'); do
+    for t in $(device_tests | grep -vE '\.|_lost$|_nccl$'); do
         start "$t" 170 "$build/tests/$t"
     done
     settle
@@ -252,9 +312,10 @@ part_training() { bench "speed of training" 75 bench_steps llama; }
 part_graphs() { bench "speed of steps by graphs" 35 bench_steps graphs; }
 part_in_time() { bench "speed of training in time" 110 bench_steps in_time; }
 
-# In the time that is left.
+# In the time that is left; at most 140 s, for the parts after it.
 part_torch() {
     local s=$(($(left) - 45))
+    [ $s -le 140 ] || s=140
     if [ "$device" != cuda ]; then not_run PyTorch "there is no GPU in it"
     elif ! python3 -c 'import torch' 2>/dev/null; then not_run PyTorch "there is no PyTorch"
     elif [ $s -lt 20 ]; then not_run PyTorch "out of time"
@@ -324,7 +385,7 @@ sanitize() {
 sanitized() {
     local log rc start=$SECONDS
     log=$(log_of "$1")
-    try "$1" 70 env SEQD_TEST_SHAPES=small SEQD_TEST_ONLY="$4" "$2" --tool "$3" --report-api-errors no \
+    try "$1" 70 env -u SEQD_CUDA_ISA SEQD_TEST_SHAPES=small SEQD_TEST_ONLY="$4" "$2" --tool "$3" --report-api-errors no \
         --error-exitcode 9 "$build/tests/check_kernels"
     rc=$?
     case $rc in
@@ -355,9 +416,16 @@ build_all() {
     timeout -k 5 $build_limit make -s -k -j"$jobs" GPU_DEVICE="$device" CUDA_ARCHS="$(archs)" gpu-build
 }
 
+# Without the program xz, Python may have its library.
+unpack() {
+    tar -C "$build" -xf "$pack" 2>/dev/null ||
+        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$pack" "$build" 2>/dev/null
+}
+
 programs() {
     if [ -n "$pack" ]; then
-        rm -rf "$build" && mkdir -p "$build" && tar -C "$build" -xzf "$pack" && return
+        tests/gpu/travels.sh "$pack" || { echo "0 passed, 1 failed"; exit 1; }
+        rm -rf "$build" && mkdir -p "$build" && unpack && return
         echo "$pack does not unpack: run \`make gpu-pack\` and bring it along"
     elif build_all >"build/gpu-$device/build.log" 2>&1; then return
     else
@@ -372,15 +440,19 @@ programs() {
 
 parts_of() {
     case $1 in
-        right) echo libraries first glance beside all lost memory ;;
-        fast) echo libraries operations training graphs in_time torch clocks ;;
+        right) echo probe libraries first glance beside all lost memory ;;
+        fast) echo libraries training in_time torch graphs operations clocks ;;
         why) echo libraries kernels sanitizers ;;
     esac
+}
+seconds_of() {
+    if [ "$device" = emulated ]; then echo 3600; return; fi
+    case $1 in right) echo 270 ;; fast) echo 350 ;; why) echo 150 ;; esac
 }
 
 call() {
     local part name n=1
-    begun=$SECONDS
+    begun=$SECONDS limit=${GPU_SECONDS:-$(seconds_of "$1")}
     name=build/gpu-$device/$1-$(date -u +%Y%m%dT%H%M%S)
     out=$name
     mkdir -p "${name%/*}" || exit 2
@@ -390,7 +462,7 @@ call() {
     done
     back=${GPU_OUT:+$GPU_OUT/${out##*/}}
     [ -z "$back" ] || mkdir -p "$back" || exit 2
-    echo "== $1"
+    echo "== $1, at most $limit s"
     machine >"$out/machine"
     : >"$out/rows"
     sampler= keeps=

@@ -21,7 +21,7 @@ table() { # FOLDER
     sed 's/|/ | /g; s/^/| /; s/$/ |/' "$1/rows"
     if [ -s "$1/ratios.md" ]; then printf '\nBeside PyTorch, in the same call:\n\n'; cat "$1/ratios.md"; fi
     grep -q '^device|\*\*emulated' "$1/machine" && return # the speed of an emulation is no result
-    for log in "$2"/speed_of_*.log; do
+    for log in "$1"/probe.log "$1"/speed_of_*.log; do
         [ -s "$log" ] || continue
         printf '\n%s:\n\n```\n' "$(basename "$log" .log | tr _ ' ')"
         grep -av '^{' "$log"
@@ -35,23 +35,24 @@ without() { # FILE CALL
 }
 
 one() { # FOLDER
-    local id=${1##*/} logs=$1 results=tests/gpu/RESULTS.md
-    if [ ! -s "$1/machine" ] || [ ! -s "$1/rows" ]; then echo "$1: no call lies here: want machine and rows"; return 1; fi
+    local id=${1##*/} logs=$1 f results=tests/gpu/RESULTS.md
     if [ -s "$1/logs.tgz" ]; then
         logs=$work/$id
         mkdir -p "$logs" && tar -C "$logs" -xzf "$1/logs.tgz" || return 1
+        for f in machine rows ratios.md; do [ ! -s "$1/$f" ] || cp "$1/$f" "$logs/$f"; done
     fi
-    ! grep -q '^device|\*\*emulated' "$1/machine" || results=build/gpu-emulated/RESULTS.md
+    if [ ! -s "$logs/machine" ] || [ ! -s "$logs/rows" ]; then echo "$1: no call lies here: want machine and rows"; return 1; fi
+    ! grep -q '^device|\*\*emulated' "$logs/machine" || results=build/gpu-emulated/RESULTS.md
     [ -s "$results" ] || echo "# What \`make gpu-check\` found, call by call" >"$results"
-    { printf '\n## %s, %s, commit %s (%s)\n\n' "${id%%-*}" "$(sed -n 's/^date|//p' "$1/machine")" \
-        "$(sed -n 's/^commit|//p' "$1/machine")" "$id"; table "$1" "$logs"; } >"$work/section"
+    { printf '\n## %s, %s, commit %s (%s)\n\n' "${id%%-*}" "$(sed -n 's/^date|//p' "$logs/machine")" \
+        "$(sed -n 's/^commit|//p' "$logs/machine")" "$id"; table "$logs"; } >"$work/section"
     if grep -qF "($id)" "$results"; then
         awk -v id="$id" '/^## / { on = index($0, "(" id ")") > 0 } on' "$results" >"$work/there"
         if [ "$(grep -c '^|' "$work/there")" -ge "$(grep -c '^|' "$work/section")" ]; then return 0; fi
         without "$results" "$id" >"$work/rest" && cat "$work/rest" >"$results"
     fi
     cat "$work/section" >>"$results"
-    echo "$id: $(grep -c '' "$1/rows") rows, in $results"
+    echo "$id: $(grep -c '' "$logs/rows") rows, in $results"
 }
 
 rc=0 asked=$#

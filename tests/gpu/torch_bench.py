@@ -251,6 +251,10 @@ MODELS = {
 
 def bench_llama(name, lengths, pack):
     V = MODELS[name][6]
+    if late(0 if args.small else 30):  # what compiling takes
+        for S in lengths:
+            emit(f"train {name} S {S}", not_run="out of time")
+        return
     torch.manual_seed(1)
     model = Llama(*MODELS[name]).to(args.device)
     for p in model.parameters():
@@ -261,7 +265,7 @@ def bench_llama(name, lengths, pack):
     )
     for S in lengths:
         key = f"train {name} S {S}"
-        if late(0 if args.small else 30):  # what compiling takes
+        if late(0 if args.small else 30):
             emit(key, not_run="out of time")
             continue
         B = max(1, pack // S)
@@ -303,17 +307,22 @@ def main():
     args = p.parse_args()
     until = time.monotonic() + args.seconds
     out = open(args.file, "a")
-    bench_copy()
-    bench_products()
     if args.small:
+        bench_copy()
+        bench_products()
         bench_attn(64, 2, 64)
         bench_linear(2, 64, 2, 16, False), bench_linear(2, 64, 2, 16, True)
         bench_llama("llama tiny", (16, 64), 64)
         return
+    # The figures that jobs are judged by come first: the call may end before the last ones.
+    bench_llama("llama 124M", (16384,), 16384)
+    bench_llama("llama 1.2B", (16384,), 16384)
+    bench_copy()
+    bench_products()
     bench_attn(16384, 16, 128), bench_attn(16384, 16, 64), bench_attn(65536, 16, 128)
     bench_linear(4, 32768, 32, 128, False), bench_linear(4, 32768, 32, 128, True)
-    bench_llama("llama 124M", (16384, 1024, 65536), 16384)
-    bench_llama("llama 1.2B", (16384, 4096), 16384)
+    bench_llama("llama 124M", (1024, 65536), 16384)
+    bench_llama("llama 1.2B", (4096,), 16384)
 
 
 if __name__ == "__main__":
