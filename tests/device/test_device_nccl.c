@@ -15,7 +15,7 @@ static struct fake {
     void (**copy)(void *, const void *, size_t);
     void (**add)(float *, const float *, size_t);
     /* `done` counts the calls of each kind by all ranks together */
-    int *version, *failing, *live, *done;
+    int *version, *failing, *live, *done, *slow;
 } fake;
 
 /* ---- without the library --------------------------------------------------------------------- */
@@ -85,6 +85,7 @@ static void open_fake(void)
     fake.done = dlsym(library, "fake_nccl_done");
     fake.version = dlsym(library, "fake_nccl_version");
     fake.failing = dlsym(library, "fake_nccl_failing");
+    fake.slow = dlsym(library, "fake_nccl_slow");
     fake.live = dlsym(library, "fake_nccl_live");
 }
 
@@ -221,6 +222,28 @@ static void test_a_rank_that_does_not_connect(void)
     ranks_close(&g);
     CHECK(*fake.live == 0);
     for (int r = 0; r < 2; r++) device(r, 1)->ops->free(device(r, 1), segment[r], SIZE);
+}
+
+/* Checks that connecting has connect_ms, and not the time after which a peer is lost. The library
+ * is asked at least 500 times, with a pause of 20 us, which is more than 5 ms. */
+static void test_a_slow_connection(void)
+{
+    struct ranks g;
+    struct ranks_device on[2];
+    for (int r = 0; r < 2; r++)
+        on[r] = (struct ranks_device){device(r, 1), mirror_alloc(device(r, 1), SIZE)};
+    *fake.slow = 500;
+    ranks_open_on(&g, 2, SIZE,
+                  &(struct comm_options){.transport = TRANSPORT_NCCL,
+                                         .hop_timeout_ms = 60000,
+                                         .silence_ms = 5,
+                                         .connect_ms = 60000},
+                  on);
+    *fake.slow = 0;
+    ranks_check(&g);
+    ranks_close(&g);
+    CHECK(*fake.live == 0);
+    for (int r = 0; r < 2; r++) device(r, 1)->ops->free(device(r, 1), on[r].segment, SIZE);
 }
 
 static void batch_body(struct ranks *g, int rank, void *arg)
@@ -575,6 +598,7 @@ int main(void)
     RUN(test_the_host_has_no_nccl);
     RUN(test_an_order_that_stands_still_is_found);
     RUN(test_a_rank_that_does_not_connect);
+    RUN(test_a_slow_connection);
     RUN(test_a_batch_is_one_exchange);
     RUN(test_abort);
     RUN(test_a_transfer_that_does_not_end);

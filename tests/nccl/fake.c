@@ -22,6 +22,7 @@ void (*fake_nccl_copy)(void *to, const void *from, size_t n);
 void (*fake_nccl_add)(float *y, const float *x, size_t n);
 int fake_nccl_version = 22809;
 int fake_nccl_failing = -1; /* the next state of this rank is a remote error */
+int fake_nccl_slow;         /* states of a new communicator that say "in progress" */
 int fake_nccl_live;         /* communicators that have been neither destroyed nor aborted */
 /* the number of calls of each kind that have ended, counted for each rank */
 int fake_nccl_done[KINDS];
@@ -38,7 +39,7 @@ struct call {
 
 struct ncclComm {
     struct world *world;
-    int rank, n_calls;
+    int rank, n_calls, n_early;
     bool active; /* its group has been closed */
     /* the place where split stores this rank's new communicator; NULL if this rank gets none */
     ncclComm_t *part;
@@ -275,7 +276,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
     pthread_mutex_lock(&lock);
     if (fake_nccl_failing == comm->rank) comm->failed = REMOTE;
-    *state = progress(comm);
+    *state = comm->n_early++ < fake_nccl_slow ? NCCL_IN_PROGRESS : progress(comm);
     pthread_mutex_unlock(&lock);
     return NCCL_OK;
 }

@@ -77,9 +77,12 @@ struct comm_options {
     int view_size;
     int64_t hop_timeout_ms; /* longest wait for one message, even if the peer is alive */
     /* With tcp, a peer is lost if its connection has been silent for this time (ERR_PEER; the loss
-     * is found after twice this time at the latest). With nccl, a peer is lost if connecting or a
-     * transfer of tensors takes this time (ERR_TIMEOUT). 0 means hop_timeout_ms. */
+     * is found after twice this time at the latest). With nccl, a peer is lost if a transfer of
+     * tensors takes this time (ERR_TIMEOUT). 0 means hop_timeout_ms. */
     int64_t silence_ms;
+    /* nccl: longest time for connecting, and for posting a group, because the first group to a peer
+     * connects to it; 0 means silence_ms */
+    int64_t connect_ms;
     uint64_t delay_seed; /* tests: seed of the random delays */
     /* upper bound of the random delay until a message is visible; 0 means no delay */
     int64_t delay_max_us;

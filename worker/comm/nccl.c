@@ -69,7 +69,8 @@ struct nccl {
     ncclComm_t part; /* the view's communicator while NCCL's thread makes it (the split) */
     uint32_t whole;  /* one bit for each kind of collective that NCCL does on all ranks */
     bool open, batch;
-    int64_t patience_ms; /* longest time for connecting, and for a group under way */
+    int64_t patience_ms; /* longest time for a group under way, and for leaving */
+    int64_t connect_ms;  /* longest time for connecting, and for a group's way to the stream */
     /* index of the current or next group, and of the oldest group in the stream */
     int64_t next, oldest;
     /* time at which the oldest group was first seen under way; 0 if not seen yet */
@@ -129,6 +130,7 @@ static int library_begin(struct comm *c, const struct comm_options *o, struct er
     c->nccl = calloc(1, sizeof *c->nccl);
     if (!c->nccl) return err_set(e, ERR_IO, "no memory for NCCL's groups");
     c->nccl->patience_ms = o->silence_ms > 0 ? o->silence_ms : o->hop_timeout_ms;
+    c->nccl->connect_ms = o->connect_ms > 0 ? o->connect_ms : c->nccl->patience_ms;
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     if (load(c->nccl, e) || check_version(c, e)) return -1;
     c->blob.nccl_whole = own_collectives(c);
@@ -177,11 +179,11 @@ static ncclResult_t state_of(const struct nccl *n)
     return state[0] != NCCL_OK ? state[0] : state[1];
 }
 
-/* Waits until the communicators have finished their last call. op gives the place for an error. */
-static int settle(struct comm *c, const struct comm_op *op, struct err *e)
+/* Waits until the communicators have finished their last call, for at most patience_ms. op gives
+ * the place for an error. */
+static int settle(struct comm *c, const struct comm_op *op, int64_t patience_ms, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};
-    const int64_t patience_ms = c->nccl->patience_ms;
     const int64_t deadline_ns = comm_now_ns() + patience_ms * 1000000;
     for (;;) {
         const ncclResult_t state = state_of(c->nccl);
@@ -221,9 +223,9 @@ static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
     const ncclResult_t rc = n->api.ncclCommSplit(
         n->comm, rank_set_at(&block, 0), axes_rank_set_index(&block, c->rank), &n->part, NULL);
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, meeting, rc, e);
-    if (settle(c, meeting, e)) return -1;
+    if (settle(c, meeting, n->connect_ms, e)) return -1;
     n->view = n->part;
-    return settle(c, meeting, e);
+    return settle(c, meeting, n->connect_ms, e);
 }
 
 static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err *e)
@@ -251,7 +253,7 @@ static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err 
     const ncclResult_t rc = n->api.ncclCommInitRankConfig(&n->comm, c->n_ranks, id, c->rank,
                                                           &config);
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, &meeting, rc, e);
-    if (!settle(c, &meeting, e) && !split(c, &meeting, e)) return 0;
+    if (!settle(c, &meeting, n->connect_ms, e) && !split(c, &meeting, e)) return 0;
     nccl_halt(c);
     return -1;
 }
@@ -264,7 +266,7 @@ static void leave(struct comm *c, ncclComm_t *comm)
                                 .where = c->where};
     if (!*comm || c->failed.code || __atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return;
     const ncclResult_t rc = n->api.ncclCommFinalize(*comm);
-    if ((rc != NCCL_OK && rc != NCCL_IN_PROGRESS) || settle(c, &end, &why)) return;
+    if ((rc != NCCL_OK && rc != NCCL_IN_PROGRESS) || settle(c, &end, n->patience_ms, &why)) return;
     n->api.ncclCommDestroy(*comm);
     *comm = NULL;
 }
@@ -349,7 +351,7 @@ static int group_close(struct comm *c, struct err *e)
     c->be->ops->transfer_end(c->be, mark_of(n->next, false));
     const ncclResult_t rc = n->api.ncclGroupEnd();
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, op, rc, e);
-    if (settle(c, op, e)) return -1; /* only now is the whole group in the stream */
+    if (settle(c, op, n->connect_ms, e)) return -1; /* only now is the whole group in the stream */
     c->be->ops->transfer_end(c->be, mark_of(n->next, true));
     n->next++;
     return 0;

@@ -189,6 +189,9 @@ static int open_memory(struct run *r, struct err *e)
                                  .any_order = !p->rank_bits && !p->row_bits,
                                  .scratch_later = true,
                                  .n_tasks = &r->head->lastop[r->args->rank].n_tasks};
+    /* CUDA waits for the whole device when it loads a kernel at its first launch. A transfer under
+     * way at that time would wait for a peer that waits for this rank. */
+    if (r->args->n_ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     r->be = be_open(&o, e);
     if (!r->be) return -1;
     assert(r->be->own_memory == p->own_memory);
@@ -254,7 +257,8 @@ static int open_comm(struct run *r, struct err *e)
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
                                                    ? r->spec->limits.step_timeout_s * 1000
                                                    : HOP_TIMEOUT_MS,
-                             .silence_ms = r->spec->limits.hop_timeout_s * 1000};
+                             .silence_ms = r->spec->limits.hop_timeout_s * 1000,
+                             .connect_ms = r->spec->limits.init_timeout_s * 1000};
     char blob[BLOB_SIZE];
     int size = 0, rc = -1, n = r->args->n_ranks;
     struct rank_blob *blobs = calloc((size_t)n, sizeof *blobs);
