@@ -163,22 +163,9 @@ static void copies(int rows, int D, int row, int n)
         }
 }
 
-static void test_copy(void)
+template <int ROWS, int D, int ROW, int N> static void test_copy(void)
 {
-    copies(200, 64, 5, 64);
-}
-static void test_copy_128_rows(void)
-{
-    copies(200, 64, 5, 128);
-}
-static void test_copy_past_end(void)
-{
-    copies(70, 64, 40, 64);
-}
-/* The strip is wider than the head. */
-static void test_copy_narrow(void)
-{
-    copies(70, 40, 0, 64);
+    copies(ROWS, D, ROW, N);
 }
 
 /* ---- a product of a group -------------------------------------------------------------------- */
@@ -533,10 +520,10 @@ static const struct test {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    {"copy", test_copy},
-    {"copy_128_rows", test_copy_128_rows},
-    {"copy_past_end", test_copy_past_end},
-    {"copy_narrow", test_copy_narrow},
+    {"copy", test_copy<200, 64, 5, 64>},
+    {"copy_128_rows", test_copy<200, 64, 5, 128>},
+    {"copy_past_end", test_copy<70, 64, 40, 64>},
+    {"copy_narrow", test_copy<70, 40, 0, 64>}, /* the strip is wider than the head */
     {"shared_n64", test_product<64, false, 64, false, BY_COPY>},
     {"shared_n64_two_strips", test_product<64, false, 128, false, BY_COPY>},
     {"shared_n128_two_strips", test_product<128, false, 128, false, BY_COPY>},
