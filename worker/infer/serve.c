@@ -303,9 +303,11 @@ static int free_slot(const struct server *s)
 }
 
 /* Returns the owner of the prefix of a request. All users are one owner if they share prefixes. */
-static uint32_t owner_of(struct server *s, const struct serve_request *q)
+static uint32_t owner_of(struct server *s, struct serve_request *q)
 {
-    return s->in->spec->serve.share_prefixes ? 0 : serve_owners_number(&s->owners, q->ask.user);
+    if (s->in->spec->serve.share_prefixes) return 0;
+    if (!q->owner) q->owner = serve_owners_number(&s->owners, q->ask.user);
+    return q->owner;
 }
 
 /* Tells whether there are pages for a request. */
@@ -317,16 +319,17 @@ static bool fits(void *arg, struct serve_request *q)
     return pages_fit(&s->pages, &a);
 }
 
-/* Returns the request that can begin in this pass, and sets *slot, or returns NULL. Answers that are
- * computed again make room for it. */
+/* Returns the request that can begin in this pass, and sets *slot, or returns NULL. Answers that
+ * are computed again make room for the oldest request. */
 static struct serve_request *take_next(struct server *s, int *slot)
 {
+    struct serve_request *oldest = serve_asks_next(s->asks, SERVE_WAITS);
     *slot = free_slot(s);
-    struct serve_request *q = *slot < 0 ? NULL : serve_turn_request(s->asks, fits, s);
-    if (q || serve_reread_next(&s->reread) < 0 || !serve_asks_next(s->asks, SERVE_WAITS)) return q;
-    s->pass.yields = 1;
-    forget_reread(s);
-    *slot = free_slot(s);
+    if (oldest && serve_reread_next(&s->reread) >= 0 && (*slot < 0 || !fits(s, oldest))) {
+        s->pass.yields = 1;
+        forget_reread(s);
+        *slot = free_slot(s);
+    }
     return *slot < 0 ? NULL : serve_turn_request(s->asks, fits, s);
 }
 

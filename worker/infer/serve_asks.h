@@ -34,6 +34,7 @@ struct serve_request {
     struct text body;       /* owned */
     struct request request; /* owned: set from SERVE_WAITS to SERVE_AT_WORK */
     int64_t turn;           /* the order in which requests became complete */
+    uint32_t owner;         /* number of its user (serve_owners.h); 0 before it is needed */
     int n_passed;           /* requests that began before it although they came later */
     int slot;               /* of a request at work */
     int64_t created;        /* seconds since 1970, for the answer */

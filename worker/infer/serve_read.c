@@ -146,13 +146,11 @@ static void take_read(struct serve_reader *s, struct serve_asks *asks, struct se
         refuse(asks, q, why);
 }
 
-/* Counts a request that was read, and frees its body if no other rank needs it. */
-static void count_read(struct serve_reader *s, struct serve_asks *asks, struct serve_request *q,
-                       struct serve_result *out)
+/* Counts a request that was read, and frees its body, because other ranks get the tokens. */
+static void count_read(struct serve_asks *asks, struct serve_request *q, struct serve_result *out)
 {
     serve_read_count(q, out);
-    if (q->state == SERVE_ENDED || q->state == SERVE_SPLIT || !s->in->model->comm)
-        serve_asks_free_body(asks, q);
+    serve_asks_free_body(asks, q);
 }
 
 /* ---- long bodies ----------------------------------------------------------------------------- */
@@ -189,7 +187,7 @@ static void end_long(struct serve_reader *s, struct serve_asks *asks, struct ser
         q->base64 = r->base64;
         if (r->state == SERVE_ENDED) q->state = SERVE_ENDED, q->status = r->status;
         take_read(s, asks, q, &s->reading.why);
-        count_read(s, asks, q, out);
+        count_read(asks, q, out);
         return;
     }
     serve_asks_free_body(asks, r);
@@ -273,7 +271,7 @@ void serve_read_some(struct serve_reader *s, struct serve_asks *asks, struct ser
     while (!s->thread.begun && size < SERVE_READ_SIZE && (q = serve_asks_next(asks, SERVE_WHOLE))) {
         size += q->body.n;
         read_whole(s, asks, q);
-        if (q->state != SERVE_READ) count_read(s, asks, q, out);
+        if (q->state != SERVE_READ) count_read(asks, q, out);
     }
     if (s->thread.begun) set_state(asks, SERVE_WHOLE, SERVE_READ);
 }

@@ -8,13 +8,20 @@
 #include "worker/plan/paged.h"
 #include "worker/plan/volume.h"
 
+/* Returns the tokens of the largest piece. */
+static int64_t most_tokens(const struct plan *p)
+{
+    const int64_t pages = (int64_t)p->sp * CACHE_PAGE;
+    return pages < p->piece ? pages : p->piece;
+}
+
 int serve_reread_open(struct serve_reread *s, const struct infer *in, struct pages *p, int n,
                       struct err *e)
 {
     const struct plan *plan = in->model->plan;
     *s = (struct serve_reread){.in = in, .pages = p, .n = n};
     if (!plan->n_kept_states) return 0;
-    s->tokens = malloc((size_t)plan->piece * sizeof *s->tokens);
+    s->tokens = malloc((size_t)most_tokens(plan) * sizeof *s->tokens);
     return s->tokens ? 0 : err_set(e, ERR_IO, "out of memory for a piece of an answer");
 }
 
@@ -26,10 +33,11 @@ void serve_reread_close(struct serve_reread *s)
 
 bool serve_reread_begin(struct serve_reread *s, const struct infer_work *w)
 {
+    if (!s->tokens) return false; /* the job keeps no states, or has no pages */
     struct model *m = s->in->model;
     const int64_t from = w->request.n_tokens / CACHE_PAGE * CACHE_PAGE;
     const int64_t end = m->cache[w->slot].n_tokens / CACHE_PAGE * CACHE_PAGE;
-    if (!s->tokens || end <= from) return false;
+    if (end <= from) return false;
     const int place = pages_last_state(s->pages, w->slot);
     if (from && place == PAGES_NO_STATE) return false;
     s->slot[w->slot] = (struct reread_slot){from, from, end};
@@ -72,14 +80,22 @@ static int run_piece(struct serve_reread *s, struct infer_work *w, const struct 
     return 0;
 }
 
+/* Uploads the entries of the slot's table that another copy of a page has replaced. Otherwise a
+ * device with memory of its own would read pages that have been given to others. */
+static void load_table(struct serve_reread *s, int slot)
+{
+    int64_t from;
+    const int64_t n = pages_changed(s->pages, slot, &from);
+    model_load_pages(s->in->model, slot, from, n);
+}
+
 int serve_reread_piece(struct serve_reread *s, struct infer_work *w, bool *ended, struct err *e)
 {
     struct reread_slot *r = &s->slot[w->slot];
     const struct model *m = s->in->model;
     const int64_t n_prompt = w->request.n_tokens, left = r->end - r->pos;
-    int64_t n = m->plan->sp * CACHE_PAGE;
+    int64_t n = most_tokens(m->plan);
     assert(serve_reread_at(s, w->slot) && left > 0);
-    if (n > m->plan->piece) n = m->plan->piece;
     if (n > left) n = left;
     copy_tokens(w, r->pos, n, s->tokens);
     if (run_piece(s, w,
@@ -96,6 +112,7 @@ int serve_reread_piece(struct serve_reread *s, struct infer_work *w, bool *ended
                                     .answer = w->tokens,
                                     .n_prompt = n_prompt,
                                     .n_answer = r->pos - n_prompt});
+    load_table(s, w->slot);
     *ended = r->pos == r->end;
     return 0;
 }
