@@ -222,6 +222,14 @@ static void build(struct bpf_lines *p, const struct seccomp_options *o)
     refuse_bits(p, SYS_sendto, 3, MSG_FASTOPEN);
     refuse_bits(p, SYS_sendmsg, 2, MSG_FASTOPEN);
     refuse_bits(p, SYS_sendmmsg, 3, MSG_FASTOPEN);
+    /* scheduling of others */
+    refuse_bits(p, SYS_sched_setaffinity, 0, UINT32_MAX);
+    refuse_bits(p, SYS_sched_setscheduler, 0, UINT32_MAX);
+    refuse_bits(p, SYS_sched_setparam, 0, UINT32_MAX);
+    refuse_bits(p, SYS_sched_setattr, 0, UINT32_MAX);
+    refuse_bits(p, SYS_ioprio_set, 1, UINT32_MAX);
+    /* a pair of datagram sockets can send to any path, which Landlock does not see */
+    if (!o->fabric) refuse(p, SYS_socketpair, EPERM);
     sockets(p, o);
     processes(p, o);
     answer(p, 0);

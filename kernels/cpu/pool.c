@@ -177,6 +177,7 @@ static int start(struct worker *w)
 {
     sigset_t all, old;
     sigfillset(&all);
+    sigdelset(&all, SIGUSR2); /* by which each thread enters the sandbox (landlock_enter_all) */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(&w->thread, NULL, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -1,6 +1,6 @@
-/* test_gang_sandbox: puts a program in the place of a rank that tries to reach other jobs, seqw and
- * the machine, and does the work of ranks. seqgang starts it with the sandbox, and once without, where
- * all of this must be possible: else the test would prove nothing. */
+/* test_gang_sandbox: puts a program in the place of a rank that tries to reach other jobs, seqw
+ * and the machine, and does the work of ranks. seqgang starts it with the sandbox, and once
+ * without, where all of this must be possible: else the test would prove nothing. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -188,13 +188,22 @@ static void try_calls(void)
         const char *name;
         long number;
     } calls[] = {
-        {"bpf", SYS_bpf},         {"perf_event_open", SYS_perf_event_open},
-        {"keyctl", SYS_keyctl},   {"userfaultfd", SYS_userfaultfd},
-        {"mount", SYS_mount},     {"io_uring_setup", SYS_io_uring_setup},
-        {"shmget", SYS_shmget},   {"open_by_handle_at", SYS_open_by_handle_at},
-        {"setns", SYS_setns},     {"init_module", SYS_init_module},
-        {"kcmp", SYS_kcmp},       {"pidfd_getfd", SYS_pidfd_getfd},
+        {"bpf", SYS_bpf},
+        {"perf_event_open", SYS_perf_event_open},
+        {"keyctl", SYS_keyctl},
+        {"userfaultfd", SYS_userfaultfd},
+        {"mount", SYS_mount},
+        {"io_uring_setup", SYS_io_uring_setup},
+        {"shmget", SYS_shmget},
+        {"open_by_handle_at", SYS_open_by_handle_at},
+        {"setns", SYS_setns},
+        {"init_module", SYS_init_module},
+        {"kcmp", SYS_kcmp},
+        {"pidfd_getfd", SYS_pidfd_getfd},
         {"unshare", SYS_unshare},
+        {"socketpair", SYS_socketpair},
+        {"sched_setaffinity", SYS_sched_setaffinity},
+
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         errno = 0;
@@ -369,7 +378,8 @@ static void listen_all(void)
     setenv("TEST_PORT", port, 1);
 }
 
-/* Runs an attempt of one rank here, and others elsewhere. Returns the output of its rank 0, which the caller frees. */
+/* Runs an attempt of one rank here, and others elsewhere. Returns the output of its rank 0,
+ * which the caller frees. */
 static char *life(int mode, int n_ranks)
 {
     char path[512], pid_text[16], at[32];

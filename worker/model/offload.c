@@ -142,6 +142,7 @@ static int start(struct offload *o, struct err *e)
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGUSR2); /* by which each thread enters the sandbox (landlock_enter_all) */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int rc = pthread_create(&o->thread, NULL, serve, o);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
