@@ -19,9 +19,9 @@
 #include "worker/agent/grants.h"
 #include "worker/agent/state_dir.h"
 
-/* RANK_BESIDE: bytes of a rank beside its plan. BESIDE_SERVE: bytes of requests of a job that serves,
- * in its rank 0 and in seqgang. The others are processes and threads: GANG_PIDS for the gang, and
- * RANK_PIDS for each rank, beside twice the threads that compute. */
+/* RANK_BESIDE: bytes of a rank beside its plan. BESIDE_SERVE: bytes of requests of a job that
+ * serves, in its rank 0 and in seqgang. The others are processes and threads: GANG_PIDS for the
+ * gang, and RANK_PIDS for each rank, beside twice the threads that compute. */
 enum {
     RANK_BESIDE = 64 << 20,
     BESIDE_SERVE = 2 * RANK_BODIES_SIZE,
@@ -87,6 +87,15 @@ static bool bind(const struct launch *l, const struct gang_start *s, cpu_set_t c
                        s->spec.resources.threads + (s->n_local < s->n_ranks), cpus);
 }
 
+/* Tells whether this node has the data of the attempt, or the attempt needs none. Otherwise its
+ * ranks prepare the data first, for which no plan has the memory. */
+static bool has_prepared(const struct launch *l, const struct gang_start *s)
+{
+    char path[FILE_PATH_SIZE];
+    struct err e;
+    return !*s->prepared_id || !state_dir_prepared(l->state_dir, s->prepared_id, path, &e);
+}
+
 /* Returns the limits of an attempt: the bytes that its plan holds here, with room for libraries,
  * stacks and tables, which no plan has. A job that serves has its requests in memory, too. A
  * preparation has no plan, and on a GPU the driver's memory and threads cannot be told. */
@@ -96,7 +105,7 @@ static struct cgroup_limits limits(const struct launch *l, const struct msg *m,
     struct cgroup_limits most = {0};
     const bool on_cpu = !strcmp(spec_text(&s->spec, s->spec.resources.device), "cpu");
     if (l->sandbox == SANDBOX_OFF || (s->task == TASK_RUN && !on_cpu)) return most;
-    if (s->task == TASK_RUN && m->held > 0)
+    if (s->task == TASK_RUN && m->held > 0 && has_prepared(l, s))
         most.memory = m->held + m->held / 20 + m->n_local * RANK_BESIDE;
     if (most.memory && s->spec.kind == JOB_SERVE) most.memory += BESIDE_SERVE;
     most.pids = GANG_PIDS + m->n_local * (int64_t)(RANK_PIDS + 2 * s->spec.resources.threads);
