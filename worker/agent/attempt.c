@@ -255,8 +255,8 @@ static bool gang_failure(int status, char out[80])
 }
 
 /* If seqgang stood still, or failed before it wrote its first record, adds a record of this
- * failure. The reason may be, for instance, that a library is missing or that the program was built for
- * another kind of processor. */
+ * failure. The reason may be, for instance, that a library is missing or that the program was
+ * built for another kind of processor. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = a->stood ? ERR_TIMEOUT : ERR_INTERNAL};
@@ -349,7 +349,9 @@ void attempt_watch(struct attempt *a, int64_t dt_ms, int64_t most_ms)
     if (a->state != ATTEMPT_ALIVE || a->sock < 0 || a->stood) return;
     const int pid = gang_pid(a);
     const int64_t n = pid > 0 ? process_switches(pid) : 0;
-    const bool moved = !n || n != a->switches;
+    struct process_stat is;
+    /* a gang that waits for a disk, or for the end of its ranks, does not run either */
+    const bool moved = !n || n != a->switches || process_stat(pid, &is) || is.state != 'T';
     a->switches = n;
     a->still_ms = moved ? 0 : a->still_ms + dt_ms;
     if (a->still_ms < most_ms) return;
