@@ -286,7 +286,7 @@ struct job *jobs_find(const struct jobs *t, int64_t id)
  * longer. */
 static void grow(struct jobs *t)
 {
-    struct jobs bigger = {.n_buckets = t->n_buckets * 4, .n = t->n};
+    struct jobs bigger = {.n_buckets = t->n_buckets * 4, .n = t->n, .placed = t->placed};
     bigger.bucket = calloc((size_t)bigger.n_buckets, sizeof *bigger.bucket);
     if (!bigger.bucket) return;
     for (int i = 0; i < t->n_buckets; i++)

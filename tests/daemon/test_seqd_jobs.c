@@ -501,6 +501,32 @@ static void count(void *arg, struct job *j)
     *(int64_t *)arg += j->id;
 }
 
+static void count_one(void *arg, struct job *j)
+{
+    ++*(int *)arg;
+}
+
+/* Checks that a table that grows keeps its list of placed jobs. */
+static void test_placed(void)
+{
+    struct jobs t;
+    int n = 0;
+    CHECK(!jobs_init(&t));
+    for (int i = 1; i <= 2; i++) jobs_add(&t, job_create(i, spec_of(JOB_TRAIN)));
+    struct job *j = jobs_find(&t, 1);
+    jobs_note_placed(&t, j);
+    for (int i = 3; i <= 9000; i++) jobs_add(&t, job_create(i, spec_of(JOB_TRAIN)));
+    jobs_each_placed(&t, count_one, &n);
+    CHECK(n == 1);
+    jobs_note_placed(&t, jobs_find(&t, 2));
+    jobs_remove(&t, j);
+    job_destroy(j);
+    n = 0;
+    jobs_each_placed(&t, count_one, &n);
+    CHECK(n == 1);
+    jobs_fini(&t);
+}
+
 static void test_table(void)
 {
     struct jobs t;
@@ -571,6 +597,7 @@ int main(void)
     RUN(test_hold_stops_the_clock);
     RUN(test_wall_error);
     RUN(test_steps);
+    RUN(test_placed);
     RUN(test_table);
     return test_done("seqd_jobs");
 }
