@@ -295,12 +295,17 @@ static void flush(struct commits *all, struct job *j)
     store_commit(all->store, t, committed, k);
 }
 
-int commit_order(struct commits *all, struct job *j, struct event *ev, struct job_kept *kept,
-                 commit_done *done, void *arg)
+struct job_kept *commit_keep(struct commits *all, struct job *j)
 {
     if (j->attempt && !j->attempt->ended && !j->n_orders && attempt_has_news(j->attempt))
         flush(all, j);
-    if (!kept) kept = job_kept_take(j);
+    return job_kept_take(j);
+}
+
+int commit_order(struct commits *all, struct job *j, struct event *ev, struct job_kept *kept,
+                 commit_done *done, void *arg)
+{
+    if (!kept) kept = commit_keep(all, j);
     if (!apply(all, j, ev, kept, done, arg)) return 0;
     job_kept_destroy(kept);
     return -1;

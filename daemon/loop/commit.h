@@ -84,6 +84,9 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
  * after a withdrawal the job equals a replay of the store and of the requests that wait. */
 int commit_order(struct commits *all, struct job *j, struct event *ev, struct job_kept *kept,
                  commit_done *done, void *arg);
+/* Commits the gathered steps and marks of the job's attempt, and copies the fold, for an order
+ * that changes the job before commit_order. */
+struct job_kept *commit_keep(struct commits *all, struct job *j);
 /* Commits the gathered steps and the marks if there are new ones. While the store is full, does
  * nothing until more steps have been gathered. */
 void commit_flush(struct commits *all, struct job *j);

@@ -134,6 +134,13 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
     session_ack(&c->session, node, job, epoch, seq);
 }
 
+/* Tells whether the job is to end by an order that may still be withdrawn. Its attempt begins
+ * nevertheless, because nothing would begin it after a withdrawal. */
+static bool is_ordered(const struct job *j)
+{
+    return j->n_orders && !j->based_seq && j->state == JOB_STOPPING;
+}
+
 /* Frees an attempt whose end is on disk, and lets its nodes remove it. */
 static void end_attempt(struct control *c, struct job *j)
 {
@@ -160,7 +167,7 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
         if (c->sweep) sweep_epoch(c->sweep, j);
         /* Do not begin an attempt that has failed in the meantime, for example because a GPU was
          * lost. The nodes of the attempt are told to stop instead. */
-        if (j->state == JOB_STARTING) session_assign(&c->session, j);
+        if (j->state == JOB_STARTING || is_ordered(j)) session_assign(&c->session, j);
         return;
     case EV_RANK_EXIT:
     case EV_NODE_LOST:

@@ -151,9 +151,12 @@ static void take_report(void *arg, const char *node, const struct msg *m)
  * reports of the job are applied now, and the order is not withdrawn any more. */
 static void on_report(struct control *c, const char *node, const struct msg *m)
 {
-    const struct job *j = jobs_find(&c->cluster.jobs, m->job);
+    struct job *j = jobs_find(&c->cluster.jobs, m->job);
     if (j && j->n_orders && postponed_keep(&c->postponed, node, m)) return;
-    if (j && j->n_orders) postponed_take(&c->postponed, m->job, take_report, c);
+    if (j && j->n_orders) {
+        j->based_seq = c->commits.last_event;
+        postponed_take(&c->postponed, m->job, take_report, c);
+    }
     take_report(c, node, m);
 }
 

@@ -174,7 +174,7 @@ static int edit_spec(struct commits *all, struct job *j, const struct order_edit
 static int edit(struct commits *all, struct job *j, const struct order_edit *o,
                 struct job_spec *spec, struct err *e, struct job_kept **kept)
 {
-    *kept = job_kept_take(j);
+    *kept = commit_keep(all, j);
     if (!edit_spec(all, j, o, spec, e)) return 0;
     job_kept_destroy(*kept);
     return -1;

@@ -241,7 +241,9 @@ static void resume(void *arg, struct job *j)
                                                                 : NULL;
     if (!p) return;
     session_blobs(l->s, j, p);
-    if (j->state == JOB_STOPPING && !j->attempt->ended) session_end(l->s, j, l->now_ms);
+    /* an order that is not on disk may be withdrawn */
+    if (j->state == JOB_STOPPING && !j->attempt->ended && !j->n_orders)
+        session_end(l->s, j, l->now_ms);
 }
 
 void session_resume(const struct session *s, const char *node, int64_t now_ms)
