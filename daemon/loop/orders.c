@@ -31,6 +31,7 @@ struct orders {
     struct commits *all;
     struct many_order *first;
     int64_t last_id;
+    struct loop_timer *load; /* asks the store for the orders again */
     bool loaded, stopped;
 };
 
@@ -246,6 +247,7 @@ static void on_loaded(void *arg, const struct store_rows *rows, const struct err
     struct orders *o = arg;
     if (failed) {
         log_error("orders.load", "text=\"%s\"", failed->text);
+        if (failed->code != ERR_PEER) loop_timer_set(o->load, AGAIN_MS);
         return;
     }
     for (int i = 0; i < rows->n_rows; i++) {
@@ -256,12 +258,19 @@ static void on_loaded(void *arg, const struct store_rows *rows, const struct err
     o->loaded = true;
 }
 
+static void load(void *arg)
+{
+    struct orders *o = arg;
+    store_read(o->all->store, ASK_ORDERS, (const int64_t[4]){0}, NULL, on_loaded, o);
+}
+
 struct orders *orders_create(struct commits *all)
 {
     struct orders *o = calloc(1, sizeof *o);
     if (!o) abort();
     o->all = all;
-    store_read(all->store, ASK_ORDERS, (const int64_t[4]){0}, NULL, on_loaded, o);
+    o->load = loop_timer_create(all->loop, load, o);
+    load(o);
     return o;
 }
 
@@ -269,5 +278,6 @@ void orders_destroy(struct orders *o)
 {
     if (!o) return;
     while (o->first) drop(o->first);
+    loop_timer_destroy(o->load);
     free(o);
 }
