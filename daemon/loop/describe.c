@@ -180,7 +180,7 @@ static int64_t end_of(const struct hold_list *l, const struct job *j)
     const int64_t ran_ms = j->attempt ? attempt_ran_ms(j->attempt, l->now_ms) : 0;
     if (j->state == JOB_STOPPING) return l->now_ms;
     if (left_ms >= 0) return l->now_ms + left_ms;
-    if (!l->backfill_ms) return BACKFILL_UNKNOWN;
+    if (!l->backfill_ms || j->is.kind == JOB_SERVE) return BACKFILL_UNKNOWN;
     return l->now_ms + (ran_ms < l->backfill_ms ? l->backfill_ms - ran_ms : 0);
 }
 

@@ -35,6 +35,10 @@ struct sched_pass {
     struct backfill
         *first[2];    /* owned; reservations of the first jobs of the lines for slots and GPUs */
     bool reserved[2]; /* whether `first` is of this pass */
+    /* Ids of the jobs that were first in the lines at the end of the last pass, or 0. They stay
+     * first in their priority, because a turn that passed to another user at each pass would let a
+     * large job wait for ever. */
+    int64_t kept[2];
     struct sched_node nodes[NODE_MAX];
 };
 
@@ -117,6 +121,7 @@ static void sort_queue(struct sched_pass *p, struct users *users)
         struct user *u = users_of(users, q->job->owner);
         if (!i || q->priority != q[-1].priority) users_each(users, begin_turns, NULL);
         q->turn = u ? u->n_turns++ : 0;
+        if (q->id == p->kept[0] || q->id == p->kept[1]) q->turn = -1;
     }
     qsort(p->queue, (size_t)p->n_jobs, sizeof *p->queue, by_rank);
 }
@@ -258,7 +263,9 @@ static void reserve_first(struct sched_pass *p, const struct cluster *k, const s
 static bool fill_in(struct sched_pass *p, const struct cluster *k, struct sched_job *q)
 {
     const int n = k->nodes.n;
-    const int64_t run_ms = q->wall_ms ? q->wall_ms : p->backfill_ms;
+    const struct job *j = jobs_find(&k->jobs, q->id);
+    const bool endless = j && j->is.kind == JOB_SERVE; /* no time limit by default */
+    const int64_t run_ms = q->wall_ms ? q->wall_ms : endless ? 0 : p->backfill_ms;
     const int64_t end_ms = run_ms ? p->now_ms + run_ms : BACKFILL_UNKNOWN;
     const int own = q->device == SCHED_GPUS;
     struct sched_job try = *q;
@@ -344,6 +351,7 @@ int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms)
     count_users(k);
     sort_queue(p, (struct users *)&k->users);
     for (int i = 0; i < p->n_jobs; i++) look_at(p, k, &l, i, now_ms);
+    memcpy(p->kept, l.first, sizeof p->kept);
     return p->n_jobs;
 }
 

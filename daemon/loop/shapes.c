@@ -84,6 +84,7 @@ static struct shape_key key_of(const struct shapes *t, const struct cluster *k, 
     key.one_node = j->is.one_node;
     key.needs_data = job_needs_data(j);
     key.crowded = j->crowded;
+    key.serves = j->is.kind == JOB_SERVE;
     key.wall_ms = wall_left_ms(j, now_ms);
     set_need(j->need, &key);
     set_origin(k, j, &key);

@@ -17,7 +17,7 @@ struct shape_key {
     int32_t n_stages, per_stage;
     int32_t n_ranks, ring, share, device;
     int32_t origin, only; /* enum shape_origin, and the index of that node or -1 */
-    int32_t one_node, needs_data, crowded, pad;
+    int32_t one_node, needs_data, crowded, serves;
 };
 
 struct shape {

@@ -249,18 +249,18 @@ static void compare(const struct cluster *k, struct sched_pass *p)
 static void test_same(void)
 {
     struct cluster *k = calloc(1, sizeof *k);
-    struct sched_pass *p = pass_create(0);
     if (!k) abort();
     for (int round = 0; round < 4000 && !test_failures_now; round++) {
+        struct sched_pass *p = pass_create(0); /* it remembers the first job of its last pass */
         make_cluster(k);
         compare(k, p);
+        pass_destroy(p);
         cluster_fini(k);
         memset(k, 0, sizeof *k);
     }
     /* The rounds are of use only if many jobs share a verdict, and many do not. */
     CHECK_MSG(n_shared > 3000 && n_alone > 3000 && n_placed > 3000, "%d shared, %d not, %d placed",
               n_shared, n_alone, n_placed);
-    pass_destroy(p);
     free(k);
 }
 
