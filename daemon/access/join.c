@@ -54,6 +54,9 @@ static int check_token(const struct joins *j, const struct joins_token *want, st
     static const char legal[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:*?[]!";
     const size_t n = strlen(want->names);
+    if (!strcmp(want->names, JOIN_KEY_NAMES))
+        return err_field(e, ERR_INVALID, "names", "names \"%s\" are kept for --join-key",
+                         want->names);
     if (!n || n >= NODE_NAME || want->names[strspn(want->names, legal)])
         return err_field(e, ERR_INVALID, "names",
                          "names \"%.80s\": want a glob of 1 to %d characters, as gpu-* or "
@@ -187,7 +190,8 @@ void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key
     jwrite_end(w);
 }
 
-/* ---- the token of the join key ---------------------------------------------------------------- */
+/* ---- the token of the join key
+ * ---------------------------------------------------------------- */
 
 /* Drops the tokens of keys, and the certificates that other keys than `id` have given. */
 static void drop_keys(struct joins *j, struct store_txn *t, const char *id)
@@ -243,6 +247,21 @@ static int gate_prove(void *arg, const char *nonce, char proof[JOIN_NONCE_HEX], 
     return 0;
 }
 
+static bool has_key_token(const struct joins *j)
+{
+    for (int i = 0; i < j->t.n_tokens; i++)
+        if (!strcmp(j->t.token[i].names, JOIN_KEY_NAMES)) return true;
+    return false;
+}
+
+/* Without a key, ends the token and the certificates of a key of an earlier run. */
+static void end_keys(struct joins *j)
+{
+    struct store_txn *t = store_begin();
+    drop_keys(j, t, "");
+    store_commit(j->o.store, t, NULL, NULL);
+}
+
 struct joins *joins_create(const struct joins_options *o, struct err *e)
 {
     struct joins *j = calloc(1, sizeof *j);
@@ -252,6 +271,7 @@ struct joins *joins_create(const struct joins_options *o, struct err *e)
         free(j);
         return NULL;
     }
+    if (!o->key && has_key_token(j)) end_keys(j);
     return j;
 }
 
