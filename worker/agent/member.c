@@ -63,6 +63,7 @@ struct member {
     struct member_token token;
     char new_ca[PKI_PEM_SIZE];
     char nonce[JOIN_NONCE_HEX]; /* the nonce in PROVE; "" after the answer */
+    bool asks;                  /* JOIN was sent */
     struct rpc_client *client;
     int64_t retry_ms;
     char said[512];    /* reason of the last failure, kept so that a repeated failure with this
@@ -322,10 +323,12 @@ static void send_join(struct member *m, struct rpc_stream *s)
     struct msg ask = {.type = MSG_JOIN, .token = m->token.text, .pem = csr};
     struct err e;
     snprintf(ask.node, sizeof ask.node, "%s", m->o.name);
-    if (pki_request(m->key, m->o.name, csr, &e))
+    if (pki_request(m->key, m->o.name, csr, &e)) {
         join_failed(m, e.text);
-    else
-        send_stranger(s, &ask);
+        return;
+    }
+    m->asks = true;
+    send_stranger(s, &ask);
 }
 
 static void join_opened(void *arg, struct rpc_stream *s)
@@ -333,6 +336,7 @@ static void join_opened(void *arg, struct rpc_stream *s)
     struct member *m = arg;
     const struct msg ask = {.type = MSG_PROVE, .token = m->nonce};
     *m->nonce = 0;
+    m->asks = false;
     if (*m->token.fingerprint) {
         send_join(m, s);
         return;
@@ -383,7 +387,7 @@ static void join_message(void *arg, struct rpc_stream *s, const void *data, size
         failed(m, e.text);
     else if (got.type == MSG_REFUSED)
         failed(m, got.reason);
-    else if (got.type != MSG_JOINED || *m->nonce)
+    else if (got.type != MSG_JOINED || !m->asks)
         failed(m, "seqd answered with another message");
     else if (save(m, got.pem, m->new_ca, m->token.hash, &e))
         failed(m, e.text);
