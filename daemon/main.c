@@ -179,7 +179,7 @@ static int run_code(void)
     const char *path = getenv("SEQD_RUN");
     struct err e;
     char *text = path && *path == '/' ? file_read(path, 16, NULL, &e) : NULL;
-    const int code = text ? atoi(text) : 0;
+    const int code = text ? atoi(text) : 1; /* the run was killed */
     free(text);
     return code;
 }
@@ -230,7 +230,7 @@ static void on_signal(void *arg, int signo)
     control_pause(d->control);
     if (d->dev)
         dev_stop(d->dev, on_gone, d);
-    else if (*d->o.join_key && !d->quit)
+    else if (*d->o.join_key && getenv("SEQD_RUN") && !d->quit)
         quit_nodes(d);
     else
         loop_stop(d->loop);

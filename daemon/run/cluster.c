@@ -246,7 +246,7 @@ int64_t run_nodes_up(struct one_run *r)
     while (f && !rc && getline(&line, &size, f) > 0) n += strstr(line, "\"state\": \"up\"") != NULL;
     free(line);
     if (f) fclose(f);
-    return n;
+    return f && !rc ? n : -1;
 }
 
 int run_wait_nodes(struct one_run *r, struct err *e)
@@ -260,6 +260,6 @@ int run_wait_nodes(struct one_run *r, struct err *e)
     if (r->c.signal || n >= r->o.nodes) return 0;
     run_say_log(r, "nodes");
     return err_set(e, ERR_TIMEOUT, "%lld of %lld nodes are up%s: what they say is above",
-                   (long long)n, (long long)r->o.nodes,
+                   (long long)(n > 0 ? n : 0), (long long)r->o.nodes,
                    children_runs(&r->c, AGENTS) ? " after --wait" : ", and agents have ended");
 }

@@ -40,7 +40,7 @@ static const struct engine engines[] = {
      NULL, HOST_AS_IS, NULL},
     {"flux", "FLUX_JOB_ID", "FLUX_JOB_NNODES", "FLUX_TASK_RANK", "MASTER_ADDR", "MASTER_PORT",
      HOST_AS_IS, NULL},
-    {"slurm", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NODEID", "SLURM_JOB_NODELIST", NULL,
+    {"slurm", "SLURM_JOB_ID", "SLURM_STEP_NUM_NODES", "SLURM_NODEID", "SLURM_STEP_NODELIST", NULL,
      HOST_HOSTLIST, NULL},
 };
 #define N_ENGINES ((int)(sizeof engines / sizeof engines[0]))

@@ -85,7 +85,7 @@ int run_start_seqd(struct one_run *r, struct err *e);
 int run_start_nodes(struct one_run *r, struct err *e);
 /* Adds the options that all agents have to the `n` arguments in argv, and the final NULL. */
 void run_agent_words(const struct one_run *r, char **argv, int n);
-/* Counts the nodes that are up. */
+/* Counts the nodes that are up. Returns -1 if they cannot be listed. */
 int64_t run_nodes_up(struct one_run *r);
 /* Waits until all nodes are up or a signal comes. Fails with ERR_TIMEOUT after the time of
  * --wait. */

@@ -191,7 +191,9 @@ static bool have_left(const struct one_run *r)
 static bool has_gone(struct one_run *r, int64_t *since_ms)
 {
     if (r->o.node_rank < 0) return false;
-    if (run_nodes_up(r) >= r->o.nodes)
+    const int64_t n = run_nodes_up(r);
+    if (n < 0) return false;
+    if (n >= r->o.nodes)
         *since_ms = 0;
     else if (!*since_ms)
         *since_ms = clock_ms();

@@ -27,12 +27,12 @@ static void test_engines(void)
         int64_t nodes, rank;
         int port;
     } rows[] = {
-        {"PATH=/bin SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=4 SLURM_NODEID=2 "
-         "SLURM_JOB_NODELIST=gpu[007-009,12],m1",
+        {"PATH=/bin SLURM_JOB_ID=7 SLURM_STEP_NUM_NODES=4 SLURM_NODEID=2 "
+         "SLURM_STEP_NODELIST=gpu[007-009,12],m1",
          "", "slurm", "gpu007", 4, 2, 0},
-        {"SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_NODEID=0 SLURM_JOB_NODELIST=a,b[1-2]", "",
+        {"SLURM_JOB_ID=7 SLURM_STEP_NUM_NODES=2 SLURM_NODEID=0 SLURM_STEP_NODELIST=a,b[1-2]", "",
          "slurm", "a", 2, 0, 0},
-        {"SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_NODEID=0 SLURM_JOB_NODELIST=r[1-2]-x", "",
+        {"SLURM_JOB_ID=7 SLURM_STEP_NUM_NODES=2 SLURM_NODEID=0 SLURM_STEP_NODELIST=r[1-2]-x", "",
          "slurm", "r1-x", 2, 0, 0},
         {"JOB_COMPLETION_INDEX=3", "ring-w-0-3.ring.lab.svc", "kubernetes",
          "ring-w-0-0.ring.lab.svc", 0, 3, 0},
@@ -88,7 +88,7 @@ static void test_refusals(void)
     CHECK(find(&f, "", env, "") && strstr(e.text, "kubeflow has a host of 300 bytes"));
     /* --auto=NAME decides between two. */
     CHECK(!find(&f, "slurm",
-                "SLURM_JOB_ID=1 SLURM_NODEID=1 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=a "
+                "SLURM_JOB_ID=1 SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a "
                 "FLUX_JOB_ID=2",
                 "") &&
           !strcmp(f.name, "slurm"));

@@ -68,7 +68,7 @@ check "one machine" env -C "$T/data" "$BIN/seqd" run job.json --slots 3 --output
 WANT=$(weights "$T/one")
 
 ring options A=b --nodes 3 --node-rank %R --master ring-w-0-0
-ring slurm "SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=3 SLURM_NODEID=%R SLURM_JOB_NODELIST=ring-w-0-[0-2]" --auto
+ring slurm "SLURM_JOB_ID=1 SLURM_STEP_NUM_NODES=3 SLURM_NODEID=%R SLURM_STEP_NODELIST=ring-w-0-[0-2]" --auto
 ring kubernetes "JOB_COMPLETION_INDEX=%R" --auto --nodes 3
 ring kubeflow "JOB_COMPLETION_INDEX=%R PET_NNODES=3 PET_NODE_RANK=%R PET_MASTER_ADDR=ring-w-0-0.ring.lab.svc PET_MASTER_PORT=29500" --auto
 ring lws "LWS_LEADER_ADDRESS=ring-w-0-0 LWS_GROUP_SIZE=3 LWS_WORKER_INDEX=%R" --auto
