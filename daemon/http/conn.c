@@ -10,9 +10,10 @@
 #include <time.h>
 #include "api/core/openai_error.h"
 
-#define NARROW_MS 1000 /* lifetime of a narrow connection */
-#define MOST_IDLE 64   /* idle connections that the library keeps for a second */
-#define LINGER_MS 1000 /* time that a client has to read the last answer */
+#define NARROW_MS    1000 /* lifetime of a narrow connection */
+#define MOST_IDLE    64   /* idle connections that the library keeps for a second */
+#define WATCH_PLACES 16 /* places of the library, beside max_served, for requests that watch seqd */
+#define LINGER_MS    1000 /* time that a client has to read the last answer */
 
 static const char no_place[] = "too many requests are under way: try again";
 
@@ -208,6 +209,15 @@ static bool is_counted(const struct front_conn *c)
     return c->place.pool == &c->f->pool[0];
 }
 
+/* Returns the places of the library that the request may take. A request that watches seqd has some
+ * more, so that seqd does not look dead because many clients wait. */
+static int places(const struct front_conn *c)
+{
+    const char *path = c->intake.request.target.text;
+    const bool watches = !strcmp(path, "/livez") || !strcmp(path, "/readyz");
+    return c->f->o.max_served + (watches ? WATCH_PLACES : 0);
+}
+
 /* Gives the connection to the library, which has it until conn_retire. */
 static int attach(void *arg)
 {
@@ -215,7 +225,7 @@ static int attach(void *arg)
     struct front *f = c->f;
     int pair[2];
     if (c->served) return 0;
-    if (is_counted(c) && f->n_served >= f->o.max_served) {
+    if (is_counted(c) && f->n_served >= places(c)) {
         c->crowded = true;
         if (!c->crowded_ms) c->crowded_ms = conn_now_ms();
         f->n_crowded++;
@@ -337,7 +347,7 @@ int conn_on_events(struct front_conn *c, enum side s, uint32_t events)
     if (s == LIBRARY && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !conn_waits(c, CLIENT) &&
         from_library(c))
         return -1;
-    if (s == CLIENT && events & EPOLLIN && from_client(c)) return -1;
+    if (s == CLIENT && events & EPOLLIN && reads(c) && from_client(c)) return -1;
     return read_held(c);
 }
 

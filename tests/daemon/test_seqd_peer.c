@@ -279,7 +279,11 @@ static void test_busy(void)
         CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == busy);
         let_go();
         for (int k = 0; k < n; k++) CHECK(next_bytes(fd[k]));
-        CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
+        /* the places are free when the answers have gone, which may be a turn later */
+        int after = busy;
+        for (int k = 0; k < 1000 && after == busy; k++)
+            after = ask(dial_tcp(), "GET /a", "Host: localhost\r\n");
+        CHECK_MSG(after == 200, "%d", after);
         const int status = ask(late, "GET /a", "Host: localhost\r\n");
         CHECK_MSG(!status || status == busy, "%d", status);
         for (int k = 0; k < n; k++) close(fd[k]);
