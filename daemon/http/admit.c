@@ -105,13 +105,22 @@ static int check_type(struct http_req *r)
     return -1;
 }
 
+/* Tells whether a change is committed, so that the audit row goes into its group. Changes of files
+ * are not. */
+static bool commits(const struct route *t)
+{
+    static const char uploads[] = "/v1/uploads", backup[] = "/v1/backup";
+    return strncmp(t->path, uploads, sizeof uploads - 1) != 0 &&
+           strncmp(t->path, backup, sizeof backup - 1) != 0;
+}
+
 /* Checks the request and calls the route. Faults of the request are told only to a client that may
  * make the request. */
 static void call(struct routes *R, struct http_req *r, const struct route *t,
                  const struct route_match *a, bool notes)
 {
     if (check_params(r, t) || check_type(r)) return;
-    if (notes) note(R, r, &a->who, 0, t->deed == ROUTE_CHANGES);
+    if (notes) note(R, r, &a->who, 0, t->deed == ROUTE_CHANGES && commits(t));
     t->call(R, r, a);
 }
 

@@ -15,13 +15,15 @@ struct removal_view {
     struct routes *R;
     struct http_req *r;
     int64_t id, limit;
+    struct principal who;
 };
 
-static struct removal_view *begin(struct routes *R, struct http_req *r, int64_t id)
+static struct removal_view *begin(struct routes *R, struct http_req *r, int64_t id,
+                                  const struct principal *who)
 {
     struct removal_view *v = calloc(1, sizeof *v);
     if (!v) abort();
-    *v = (struct removal_view){.R = R, .r = r, .id = id};
+    *v = (struct removal_view){.R = R, .r = r, .id = id, .who = *who};
     return v;
 }
 
@@ -34,14 +36,16 @@ static bool refuse(struct removal_view *v, const struct err *e)
 }
 
 /* Answers 200 if everything is removed, and 202 while the job is being removed. Other routes do
- * not show the job. */
+ * not show the job. A user who did not order the removal sees no job. */
 static void on_removal(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct removal_view *v = arg;
     struct err e;
-    if (!failed && !rows->n_rows)
+    const bool others = v->who.role < ROLE_OPERATOR && rows && rows->n_rows &&
+                        strcmp(rows->row[0].text[1], v->who.user) != 0;
+    if (!failed && (!rows->n_rows || others))
         err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)v->id);
-    if (refuse(v, failed ? failed : rows->n_rows ? NULL : &e)) return;
+    if (refuse(v, failed ? failed : rows->n_rows && !others ? NULL : &e)) return;
     const struct store_row *row = &rows->row[0];
     reply_json(v->r, row->n[3] == REMOVAL_DONE ? 200 : 202, row->text[0]);
     free(v);
@@ -62,7 +66,7 @@ void route_remove(struct routes *R, struct http_req *r, const struct route_match
                                        .what = REMOVAL_JOB,
                                        .why = "delete",
                                        .who = a->who.user};
-    removals_order(control_removals(R->control), &what, on_ordered, begin(R, r, a->id));
+    removals_order(control_removals(R->control), &what, on_ordered, begin(R, r, a->id, &a->who));
 }
 
 static void on_page(void *arg, const struct store_rows *rows, const struct err *failed)
@@ -97,7 +101,7 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
 
 void route_removals(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    struct removal_view *v = begin(R, r, 0);
+    struct removal_view *v = begin(R, r, 0, &a->who);
     const char *state = http_query(r, "state");
     const bool pending = state && !strcmp(state, "pending");
     int64_t cursor;

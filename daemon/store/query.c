@@ -230,8 +230,8 @@ static void select_feed(sqlite3 *db, struct query *a)
                      "r.files_size), "                                                             \
                      "'waits_for', (SELECT json_group_array(json_object('node', w.node, 'error', " \
                      "w.error)) "                                                                  \
-                     "FROM removal_nodes AS w WHERE w.job = r.job AND w.what = r.what)) FROM "     \
-                     "removals AS r "
+                     "FROM removal_nodes AS w WHERE w.job = r.job AND w.what = r.what)), "         \
+                     "coalesce(r.who, '') FROM removals AS r "
 #define WHATS                                                                                      \
     "WHEN 0 THEN 'job' WHEN 1 THEN 'events' WHEN 2 THEN 'metrics' WHEN 3 THEN 'logs' "             \
     "WHEN 4 THEN 'checkpoints'"
@@ -389,7 +389,7 @@ static const struct question {
                         0, 2, 3},
     [ASK_KEY] = {NULL, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", 0, 1, 1,
                  true},
-    [ASK_REMOVAL] = {NULL, REMOVAL "WHERE r.job = ?1 AND r.what = ?2", 2, 4, 1},
+    [ASK_REMOVAL] = {NULL, REMOVAL "WHERE r.job = ?1 AND r.what = ?2", 2, 4, 2},
     [ASK_USAGE] = {select_usage},
     [ASK_DATABASE] = {NULL,
                       "SELECT page_count * page_size, freelist_count * page_size FROM "
