@@ -106,12 +106,13 @@ static int refuse_text(const struct upload_list *l, const struct err *why, struc
     return err_field(e, ERR_INVALID, "files", "files: want a list of {path, size, sha256}");
 }
 
-static int check_name(const char *name, struct err *e)
+/* Names of the version before may begin with '-'. */
+static int check_name(const char *name, bool stored, struct err *e)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const size_t n = strlen(name);
-    if (n && n < UPLOAD_NAME && name[0] != '.' && name[0] != '-' && strspn(name, good) == n)
-        return 0;
+    const bool first = name[0] != '.' && (stored || name[0] != '-');
+    if (n && n < UPLOAD_NAME && first && strspn(name, good) == n) return 0;
     return err_field(e, ERR_INVALID, "name",
                      "name: want 1 to %d letters, digits, '.', '_' or '-', no dot or '-' in front",
                      UPLOAD_NAME - 1);
@@ -161,7 +162,7 @@ int upload_list_read(struct upload_list *l, const char *text, size_t size, bool 
     l->n = 0;
     if (record_parse(text, size, stored ? stored_rows : body_rows, l, &why))
         return refuse_text(l, &why, e);
-    return check_files(l, e) ? -1 : check_name(l->name, e);
+    return check_files(l, e) ? -1 : check_name(l->name, stored, e);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
