@@ -201,14 +201,17 @@ static int dial_check(const char *list, bool plain, struct err *e)
 {
     char one[ADDRESS_SIZE], host[256], port[8];
     if (strlen(list) >= ADDRESS_SIZE)
-        return err_set(e, ERR_TOO_LARGE, "the list of addresses has %zu bytes, at most %d are "
-                                         "possible", strlen(list), ADDRESS_SIZE - 1);
+        return err_set(e, ERR_TOO_LARGE,
+                       "the list of addresses has %zu bytes, at most %d are "
+                       "possible",
+                       strlen(list), ADDRESS_SIZE - 1);
     for (int i = 0; i < address_count(list); i++) {
         address_nth(list, i, one);
         if (address_is_plain(one) != plain && address_is_plain(list) == plain)
             return err_set(e, ERR_INVALID,
                            "%s: addresses of plain sessions and of sessions over TLS cannot be in "
-                           "one list", list);
+                           "one list",
+                           list);
         const bool is_name = name_split(one, host, port) && address_is_plain(one) == plain;
         if (!is_name && (plain ? address_plain_check(one, e) : address_tls_check(one, e)))
             return -1;

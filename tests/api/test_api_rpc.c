@@ -302,7 +302,8 @@ static void test_dials_lists(void)
     struct rpc_server *one = rpc_serve(l, "insecure:127.0.0.1:0", &calls, &at_server, &e);
     struct rpc_server *two = rpc_serve(l, "insecure:127.0.0.1:0", &calls, &at_server, &e);
     CHECK(one && two);
-    snprintf(list, sizeof list, "insecure:name.invalid:1,insecure:localhost:%d,insecure:127.0.0.1:%d",
+    snprintf(list, sizeof list,
+             "insecure:name.invalid:1,insecure:localhost:%d,insecure:127.0.0.1:%d",
              rpc_server_port(one), rpc_server_port(two));
     struct rpc_client *client = rpc_dial(l, list, &calls, &at_client, &e);
     CHECK_MSG(client, "%s", e.text);
