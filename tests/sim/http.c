@@ -304,6 +304,11 @@ void http_drop_body(struct http_req *r)
     (void)r;
 }
 
+void http_known(struct http_req *r, int64_t token)
+{
+    (void)r, (void)token;
+}
+
 void http_on_gone(struct http_req *r, http_gone *call, void *arg)
 {
     (void)r, (void)call, (void)arg;

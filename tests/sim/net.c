@@ -424,7 +424,7 @@ int __wrap_pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca
     fiber_yield();
     if (!reachable(node_now()) || !server->ca)
         return err_set(e, ERR_TIMEOUT, "the handshake took too long");
-    if (strcmp(fingerprint, pki_fingerprint(server->ca)))
+    if (fingerprint && strcmp(fingerprint, pki_fingerprint(server->ca)))
         return err_set(e, ERR_PEER, "it shows another authority");
     snprintf(ca, PKI_PEM_SIZE, "%s", pki_ca(server->ca));
     return 0;
