@@ -4,8 +4,8 @@
  * nodes. Use such a port only in tests, or in a network in which every machine is trusted. Hosts
  * are numeric, or "localhost", which is 127.0.0.1.
  *
- * A client may also dial a name, as "seqd.lab:7434", which is resolved again for each attempt, and a
- * list of addresses that commas part, of which it takes the next after each failure. */
+ * A client may also dial a name, as "seqd.lab:7434", which is resolved again for each attempt,
+ * and a list of addresses that commas part, of which it takes the next after each failure. */
 #ifndef SEQD_API_ADDRESS_H
 #define SEQD_API_ADDRESS_H
 
@@ -46,9 +46,10 @@ const char *address_target(const char *address);
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE]);
 bool address_is_numeric(const char *host);
 
-/* Connects to the first of a list of TCP addresses that answers, each within timeout_ms. It blocks
- * for up to that time, and while names are resolved, so call it on a thread. Returns a non-blocking descriptor, which the caller closes. Fails with ERR_INVALID,
- * ERR_IO or ERR_TIMEOUT. */
+/* Connects to the first of a list of TCP addresses that answers, each within timeout_ms. It
+ * blocks for up to that time, and while names are resolved, so call it on a thread. Returns a
+ * non-blocking descriptor, which the caller closes. Fails with ERR_INVALID, ERR_IO or
+ * ERR_TIMEOUT. */
 int address_connect(const char *address, int timeout_ms, struct err *e);
 
 #endif

@@ -455,7 +455,8 @@ int options_read(struct options *o, int argc, char **argv, struct err *e)
 
 int options_reload(struct options *o, struct err *e)
 {
-    if (settings_reload(table(), o->line.argc, o->line.argv, config_file, check, o, e) < 0) return -1;
+    if (settings_reload(table(), o->line.argc, o->line.argv, config_file, check, o, e) < 0)
+        return -1;
     if (keep(o, &o->policy, e) || user_disk(o, &o->user.disk, e)) return -1;
     log_level_set(o->log);
     return 0;

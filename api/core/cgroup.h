@@ -4,8 +4,8 @@
  * A group of v2 is used only if systemd has delegated a group to this process (Delegate=yes). When
  * the attempt ends, the kernel kills all processes in the group, including forked ones. The
  * controllers memory and pids are enabled beneath the delegated group, which may then keep no
- * processes of its own: seqw is in its child `agent`. If v1 has a controller, the attempt gets a group of v1 beneath seqw's
- * group of that controller. Without either these functions do nothing.
+ * processes of its own: seqw is in its child `agent`. If v1 has a controller, the attempt gets a
+ * group of v1 beneath seqw's group of that controller. Without either these functions do nothing.
  *
  * The files cgroup, cgroup.memory and cgroup.pids in the attempt's directory DIR hold the paths of
  * its groups, the last two for v1. seqw makes the groups and writes the paths; seqgang reads the

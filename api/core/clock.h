@@ -1,5 +1,5 @@
-/* clock.h: the monotonic clock, for deadlines and durations within a process, and the processor time
- * of a thread. */
+/* clock.h: the monotonic clock, for deadlines and durations within a process, and the processor
+ * time of a thread. */
 #ifndef SEQD_CORE_CLOCK_H
 #define SEQD_CORE_CLOCK_H
 

@@ -61,8 +61,8 @@ struct gang_start {
     int32_t n_writable;
     char writable[RANK_ROOTS][RANK_PATH_SIZE];
     int32_t sandbox; /* enum sandbox_mode. The granted paths of a rank are those above: the roots
-                      * and the writable ones without their private directories, the grants, job_dir,
-                      * and prepared_id in prepared_dir */
+                      * and the writable ones without their private directories, the grants,
+                      * job_dir, and prepared_id in prepared_dir */
     int32_t pad;
     struct job_spec spec;
 };

@@ -68,8 +68,8 @@
 /* The format of a directory in which a job makes files, among the files that a node is asked for:
  * FIELD:writable:PATH. */
 #define RANK_WRITABLE "writable"
-/* The third word of a command line of seqrank begins so, if it is to enter a sandbox before it reads
- * a file. The state directory of seqw follows. */
+/* The third word of a command line of seqrank begins so, if it is to enter a sandbox before it
+ * reads a file. The state directory of seqw follows. */
 #define RANK_CONFINED "--confined="
 /* In the arguments of seqrank --trace it follows the word of data.packing if the job learns
  * preferences. A seqrank that does not know it refuses the word. */

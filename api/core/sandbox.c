@@ -1,4 +1,5 @@
-/* sandbox.c: lists the paths of the system that every rank may reach, and walks roots around their private directories. */
+/* sandbox.c: lists the paths of the system that every rank may reach, and walks roots around
+ * their private directories. */
 #include "api/core/sandbox.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
-/* sandbox.h: the parts of the sandbox that seqw, seqgang and seqrank share: the words of --sandbox,
- * the paths of the system, and the sentence about parts missing in a kernel. landlock.h and seccomp.h
- * have the two mechanisms. tested: tests/core/test_sandbox.c */
+/* sandbox.h: the parts of the sandbox that seqw, seqgang and seqrank share: the words of
+ * --sandbox, the paths of the system, and the sentence about parts missing in a kernel.
+ * landlock.h and seccomp.h have the two mechanisms. tested: tests/core/test_sandbox.c */
 #ifndef SEQD_CORE_SANDBOX_H
 #define SEQD_CORE_SANDBOX_H
 
@@ -27,9 +27,9 @@ bool sandbox_lacks(char *out, size_t size);
  * environment names, /proc, /sys and a few files of /etc and /dev. */
 int sandbox_allow_system(const struct landlock *l, const char *program, struct err *e);
 /* Allows a root, without the private directories directly in it and without `state`, the state
- * directory of seqw, wherever it lies in it. If something is left out, the other entries that are there now
- * are allowed, and names can be listed everywhere beneath the root. Allows nothing of
- * a root that is private itself. */
+ * directory of seqw, wherever it lies in it. If something is left out, the other entries that
+ * are there now are allowed, and names can be listed everywhere beneath the root. Allows nothing
+ * of a root that is private itself. */
 int sandbox_allow_root(const struct landlock *l, const char *root, const char *state,
                        enum landlock_files what, struct err *e);
 

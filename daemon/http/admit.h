@@ -14,9 +14,10 @@
 
 #include "daemon/http/routes.h"
 
-/* Calls t, either now or when the store has told the job's owner. If the request is not allowed, t
- * is not called, and the answer is 401, 403 or 429, or 404 for a job of another user. The answer is 400 if t does not know a query
- * parameter, and 415 if the body has a wrong type. If the store fails, the answer is its error. */
+/* Calls t, either now or when the store has told the job's owner. If the request is not allowed,
+ * t is not called, and the answer is 401, 403 or 429, or 404 for a job of another user. The
+ * answer is 400 if t does not know a query parameter, and 415 if the body has a wrong type. If
+ * the store fails, the answer is its error. */
 void admit(struct routes *R, struct http_req *r, const struct route *t,
            const struct route_match *a);
 

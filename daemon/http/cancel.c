@@ -1,9 +1,10 @@
 /* cancel.c: POST /v1/jobs:cancel, :suspend and :resume. Each of them gives one order to all live
  * jobs that a filter selects.
  *
- * Up to ORDERS_LIVE jobs are ordered before the answer, in slices, which are committed in groups.
- * Between two slices the loop can do other work. If there are more jobs, the order itself is stored,
- * and the answer is 202 with its id (orders.h). GET /v1/orders/{n} shows how far it is. */
+ * Up to ORDERS_LIVE jobs are ordered before the answer, in slices, which are committed in
+ * groups. Between two slices the loop can do other work. If there are more jobs, the order
+ * itself is stored, and the answer is 202 with its id (orders.h). GET /v1/orders/{n} shows how
+ * far it is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "api/core/jwrite.h"

@@ -17,11 +17,11 @@
  *
  * At most max_connections are open at the same time. Beside them, HTTP_UNIX_CONNECTIONS are kept
  * for clients of the Unix socket, and HTTP_METRICS_CONNECTIONS for clients of metrics_listen. One
- * client may have a quarter of max_connections (door.h); through a proxy, the connections of one token
- * are counted. If there is no room, the connection that has been idle longest is closed
+ * client may have a quarter of max_connections (door.h); through a proxy, the connections of one
+ * token are counted. If there is no room, the connection that has been idle longest is closed
  * (budget.h). If none is idle, the new connection is called narrow; only requests for health are
- * answered on it. At most RESERVE narrow connections are held. A further narrow connection
- * replaces the oldest. A connection whose client has gone counts until its request is answered.
+ * answered on it. At most RESERVE narrow connections are held. A further narrow connection replaces
+ * the oldest. A connection whose client has gone counts until its request is answered.
  *
  * Deadlines are absolute, so that they also disconnect a client that sends one byte a second. The
  * time for a handshake begins at accept. The time for the first head of a connection begins at

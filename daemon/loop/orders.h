@@ -1,8 +1,8 @@
 /* orders.h: orders about many jobs, such as the cancel of all jobs that a filter takes. Such an
- * order is a row of the table `orders`, with the ids of its jobs. When the row is on disk, the order
- * is acknowledged. It is then carried out in slices, each of them in a turn of its own. After a
- * restart it continues with the slice that was under way. An order about a job that has the wanted
- * state already changes nothing, so a slice may be given twice.
+ * order is a row of the table `orders`, with the ids of its jobs. When the row is on disk, the
+ * order is acknowledged. It is then carried out in slices, each of them in a turn of its own. After
+ * a restart it continues with the slice that was under way. An order about a job that has the
+ * wanted state already changes nothing, so a slice may be given twice.
  *
  * All functions are called on the loop thread. tested: tests/daemon/test_seqd_orders.c */
 #ifndef SEQD_DAEMON_LOOP_ORDERS_H

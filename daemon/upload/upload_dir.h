@@ -21,8 +21,8 @@
 #include "daemon/state/principal.h"
 #include "daemon/upload/upload_list.h"
 
-/* Largest number of uploads that exist at the same time, complete or not, and largest number that one
- * owner may have. The list of an upload takes up to 350 KiB of memory. */
+/* Largest number of uploads that exist at the same time, complete or not, and largest number
+ * that one owner may have. The list of an upload takes up to 350 KiB of memory. */
 #define UPLOADS_COUNT 1000
 #define UPLOADS_USER  250
 

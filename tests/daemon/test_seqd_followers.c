@@ -1,5 +1,5 @@
-/* test_seqd_followers: hundreds of clients follow jobs at the same time. Each gets every event once,
- * and each takes a bounded amount of memory. */
+/* test_seqd_followers: hundreds of clients follow jobs at the same time. Each gets every event
+ * once, and each takes a bounded amount of memory. */
 #include <malloc.h>
 #include <sys/resource.h>
 #include "daemon/http/feed.h"

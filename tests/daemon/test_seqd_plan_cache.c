@@ -1,5 +1,5 @@
-/* test_seqd_plan_cache: checks that plans are kept by their keys, in a bounded amount of memory, and
- * that jobs of one shape are planned once. */
+/* test_seqd_plan_cache: checks that plans are kept by their keys, in a bounded amount of memory,
+ * and that jobs of one shape are planned once. */
 #include "tests/lib/rest.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* test_seqd_planner: checks that specs are planned on separate threads. The loop must answer
- * requests in the meantime. Users are served in turn, by the processor time that they have used, and
- * submits come before plans. An errand that has not run when seqd ends must be reported as
+ * requests in the meantime. Users are served in turn, by the processor time that they have used,
+ * and submits come before plans. An errand that has not run when seqd ends must be reported as
  * dropped. */
 #include <pthread.h>
 #include <semaphore.h>
@@ -170,8 +170,8 @@ static void test_full(void)
     loop_destroy(l);
 }
 
-/* Checks that lines are served in turn: a third user does not wait for the 20 errands of each of two
- * users who came earlier. */
+/* Checks that lines are served in turn: a third user does not wait for the 20 errands of each of
+ * two users who came earlier. */
 static void test_turns(void)
 {
     static struct item busy[1], a[20], b[20], c[1];
@@ -188,8 +188,8 @@ static void test_turns(void)
     stop(p, l);
 }
 
-/* Checks that turns are counted in processor time: while a user's errand takes 4 ms, another's takes
- * 0.2 ms, and the first has at most four turns before the second has had 20. */
+/* Checks that turns are counted in processor time: while a user's errand takes 4 ms, another's
+ * takes 0.2 ms, and the first has at most four turns before the second has had 20. */
 static void test_cost(void)
 {
     static struct item busy[1], a[20], b[20];
@@ -224,8 +224,8 @@ static void test_return(void)
     stop(p, l);
 }
 
-/* Checks that a submit waits for no plan, of whatever user: plans leave one thread free, and waiting
- * submits come first. */
+/* Checks that a submit waits for no plan, of whatever user: plans leave one thread free, and
+ * waiting submits come first. */
 static void test_later(void)
 {
     static struct item busy[2], plan[40], job[100];

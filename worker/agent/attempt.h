@@ -86,8 +86,8 @@ struct attempt_options {   /* borrowed for the call */
     const char *program; /* seqgang */
 };
 
-/* Makes the directory and the durable start record, then starts seqgang. After a failure the control
- * group is removed, but the directory may still exist. */
+/* Makes the directory and the durable start record, then starts seqgang. After a failure the
+ * control group is removed, but the directory may still exist. */
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
                               const struct attempt_options *o, struct err *e);
 void attempt_free(struct attempt *a); /* the gang continues to run */
@@ -97,8 +97,8 @@ void attempt_free(struct attempt *a); /* the gang continues to run */
  * also after the process of the gang was reaped. Returns true if it should be called again
  * soon. */
 bool attempt_check(struct attempt *a);
-/* Kills the gang if it has stood still for most_ms, because no process would end its ranks. A sound gang
- * looks at its ranks every second. Call this function at intervals of dt_ms. */
+/* Kills the gang if it has stood still for most_ms, because no process would end its ranks. A
+ * sound gang looks at its ranks every second. Call this function at intervals of dt_ms. */
 void attempt_watch(struct attempt *a, int64_t dt_ms, int64_t most_ms);
 /* Send a request to the gang, either now or as soon as the gang is connected. Repeated calls
  * are allowed. `why` is a text for people, shorter than RANK_WHY_SIZE. */

@@ -7,12 +7,12 @@
  * To join, the node begins a TLS handshake, in which the coordinator sends the certificate of
  * its authority. The node compares this certificate with the fingerprint in the token. If they
  * match, the node opens a TLS session with a server of that authority, and sends the token and
- * the request for a certificate. A token is used only once, so a node that has node.pem needs
- * no token. With a join key instead of a token, the node takes the authority that it finds, asks
+ * the request for a certificate. A token is used only once, so a node that has node.pem needs no
+ * token. With a join key instead of a token, the node takes the authority that it finds, asks
  * for a proof over its fingerprint, and sends the key's token only if the proof is right
- * (api/join_key.h). If the token file gets a different token, the node joins again. After half of its
- * life a certificate is renewed, by a request over the open session. No function here blocks,
- * because a separate thread connects to the coordinator. */
+ * (api/join_key.h). If the token file gets a different token, the node joins again. After half
+ * of its life a certificate is renewed, by a request over the open session. No function here
+ * blocks, because a separate thread connects to the coordinator. */
 #ifndef SEQD_AGENT_MEMBER_H
 #define SEQD_AGENT_MEMBER_H
 

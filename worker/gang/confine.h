@@ -1,9 +1,8 @@
-/* confine.h: the sandbox of an attempt's ranks, which each rank enters between fork and exec. A rank
- * reaches the system's programs and libraries, the roots without their private
- * directories, its
- * grants and its prepared data; it writes in its job's directory and beneath the writable roots. It
- * reaches no process outside, no other port and no other file. deploy/README.md has the list for
- * operators. tested: tests/agent/test_gang_sandbox.c */
+/* confine.h: the sandbox of an attempt's ranks, which each rank enters between fork and exec. A
+ * rank reaches the system's programs and libraries, the roots without their private directories,
+ * its grants and its prepared data; it writes in its job's directory and beneath the writable
+ * roots. It reaches no process outside, no other port and no other file. deploy/README.md has
+ * the list for operators. tested: tests/agent/test_gang_sandbox.c */
 #ifndef SEQD_GANG_CONFINE_H
 #define SEQD_GANG_CONFINE_H
 

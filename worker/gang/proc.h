@@ -30,10 +30,10 @@ struct proc_start { /* the start of an attempt's ranks; all members are borrowed
 };
 
 /* Forks and executes record->seqrank in a new session, with the socket as RANK_SOCKET_FD and
- * memfd as RANK_MEMFD, in the sandbox. The kernel kills the rank when this process dies. stdout and stderr are
- * appended to DIR/rank-N.log. CUDA shows the rank only the GPU of this rank, or no GPU if the
- * rank has none. The rank is bound to its CPUs if DIR/cpus exists. When this function returns,
- * DIR/pids has the rank's pid, and no message has been sent to the rank. */
+ * memfd as RANK_MEMFD, in the sandbox. The kernel kills the rank when this process dies. stdout
+ * and stderr are appended to DIR/rank-N.log. CUDA shows the rank only the GPU of this rank, or
+ * no GPU if the rank has none. The rank is bound to its CPUs if DIR/cpus exists. When this
+ * function returns, DIR/pids has the rank's pid, and no message has been sent to the rank. */
 int proc_start(struct proc *p, int rank, const struct proc_start *start, struct err *e);
 /* Sends one packet. Returns -1 with errno if the rank is gone, or if its socket is full because
  * the rank does not read. */

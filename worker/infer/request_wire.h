@@ -1,6 +1,6 @@
-/* request_wire.h: a request that rank 0 has read, as bytes for the other ranks. They have no text of
- * the body: tokens, options and a compiled grammar are enough to answer. All ranks run one build on
- * machines of one kind, so the bytes are those of the structs. */
+/* request_wire.h: a request that rank 0 has read, as bytes for the other ranks. They have no
+ * text of the body: tokens, options and a compiled grammar are enough to answer. All ranks run
+ * one build on machines of one kind, so the bytes are those of the structs. */
 #ifndef SEQD_INFER_REQUEST_WIRE_H
 #define SEQD_INFER_REQUEST_WIRE_H
 

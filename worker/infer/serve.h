@@ -21,7 +21,8 @@ struct serve_result {
     int64_t n_requests; /* answered requests, also of tokenize and detokenize */
     int64_t n_refused;  /* requests that were answered with an error */
     int64_t n_dropped;
-    /* tokens of prompts and of answers, also of requests that were dropped or cut after they began */
+    /* tokens of prompts and of answers, also of requests that were dropped or cut after they
+     * began */
     int64_t n_prompt_tokens, n_tokens;
     int64_t n_kept_tokens;         /* tokens of prompts that were not computed */
     int64_t n_pages, n_pages_used; /* pages of all ranks, and the most that requests had at once */

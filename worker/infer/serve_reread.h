@@ -1,11 +1,11 @@
 /* serve_reread.h: computes answers again, as prompts, so that later prompts may begin with them.
  *
- * In a model with states a new token leaves other bits than the same token of a prompt. The pages of
- * an answer therefore are not kept as they are. When the request has ended, its slot computes the
- * positions from the last whole page of the prompt to the last whole page of the answer as a piece
- * of a prompt, and then keeps their pages and the states after them. This happens in passes that
- * have nothing else to do, and it stops for a request that needs a slot or pages. All ranks run the
- * same calls in the same order. */
+ * In a model with states a new token leaves other bits than the same token of a prompt. The
+ * pages of an answer therefore are not kept as they are. When the request has ended, its slot
+ * computes the positions from the last whole page of the prompt to the last whole page of the
+ * answer as a piece of a prompt, and then keeps their pages and the states after them. This
+ * happens in passes that have nothing else to do, and it stops for a request that needs a slot
+ * or pages. All ranks run the same calls in the same order. */
 #ifndef SEQD_INFER_SERVE_REREAD_H
 #define SEQD_INFER_SERVE_REREAD_H
 
@@ -27,9 +27,9 @@ int serve_reread_open(struct serve_reread *s, const struct infer *in, struct pag
                       struct err *e);
 void serve_reread_close(struct serve_reread *s);
 
-/* Begins with the answer of w, whose request is complete. Returns false if there is nothing to keep,
- * or if the states after the prompt are not kept any more. If it returns true, the caller leaves the
- * pages, the prompt and the tokens of the slot until serve_reread_end. */
+/* Begins with the answer of w, whose request is complete. Returns false if there is nothing to
+ * keep, or if the states after the prompt are not kept any more. If it returns true, the caller
+ * leaves the pages, the prompt and the tokens of the slot until serve_reread_end. */
 bool serve_reread_begin(struct serve_reread *s, const struct infer_work *w);
 /* Tells whether the answer of a slot is computed again. */
 bool serve_reread_at(const struct serve_reread *s, int slot);

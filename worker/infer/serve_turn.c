@@ -1,4 +1,5 @@
-/* serve_turn.c: chooses among prompts by the tokens that are left, and among waiting requests by age. */
+/* serve_turn.c: chooses among prompts by the tokens that are left, and among waiting requests by
+ * age. */
 #include "worker/infer/serve_turn.h"
 
 int serve_turn_piece(const struct serve_prompt *p, int n, int64_t n_pieces)

@@ -53,8 +53,8 @@ static const char usage[] =
     "max_fragments=N]\n"
     "       seqrank --version | --help\n";
 
-/* Returns the path of a word: an absolute path, or that of --grant= and --writable=. Returns NULL if
- * the word has none. */
+/* Returns the path of a word: an absolute path, or that of --grant= and --writable=. Returns
+ * NULL if the word has none. */
 static const char *path_of(const char *word)
 {
     static const char *const before[] = {"--grant=", "--writable="};
