@@ -184,5 +184,5 @@ int main(void)
     RUN(test_reader);
     RUN(test_ports);
     file_remove(dir, NULL);
-    return test_done("core sandbox");
+    return test_done("core_sandbox");
 }
