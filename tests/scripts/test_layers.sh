@@ -29,7 +29,7 @@ fault "an edge in a .inc" kernels/cpu/attn.inc '#include "worker/comm/comm.h"' '
 fault "a header that is none" daemon/state/node.c '#include "jobs.h"' 'does not exist'
 fault "another project's header" daemon/state/node.c '#include <sqlite3.h>' 'may not include sqlite3.h'
 fault "a cycle of headers" daemon/state/event.h '#include "daemon/state/jobs.h"' 'a cycle of includes'
-sed -i 's/#include "api\/[a-z]*.h"//' "$copy"/worker/agent/*.[ch]
+sed -i 's/#include "api\/[a-z_]*.h"//' "$copy"/worker/agent/*.[ch]
 case $(tests/check_layers.sh "$copy") in
 *'no source of worker/agent includes from api any more'*) passed=$((passed + 1)); echo "ok   a rule that nothing uses" ;;
 *) failed=$((failed + 1)); echo "FAIL a rule that nothing uses" ;;
