@@ -17,7 +17,7 @@ enum {
     ORPHANS_MS = 5000,
     ANSWER_SIZE = 1 << 20,
     SPEC_SIZE = 1 << 20,
-    GONE_MS = 30000,   /* a node that is not up for this time has gone */
+    GONE_MS = 30000,   /* a node that is not up for this time has gone; SEQD_GONE_MS in tests */
     REASON_LOOKS = 20, /* a verdict is final if this many successive queries return it */
 };
 /* Seconds for saving. deploy/slurm/oneshot.sbatch asks Slurm for a warning before the end, and
@@ -162,7 +162,7 @@ static int wait_on(struct one_run *r, struct err *e)
 }
 
 /* Tells whether the job is too large for the nodes. This does not change later, because all nodes
- * have joined. */
+ * have joined, unless one of them has left (has_gone). */
 static bool can_never_start(struct one_run *r)
 {
     struct err e;
@@ -186,7 +186,13 @@ static bool have_left(const struct one_run *r)
            !r->c.child[AGENTS].status;
 }
 
-/* Tells whether a node of another process has not been up for GONE_MS. An engine may end one of the
+static int64_t gone_ms(void)
+{
+    const char *text = getenv("SEQD_GONE_MS");
+    return text && atoi(text) > 0 ? atoi(text) : GONE_MS;
+}
+
+/* Tells whether a node of another process has not been up for gone_ms. An engine may end one of the
  * processes alone. */
 static bool has_gone(struct one_run *r, int64_t *since_ms)
 {
@@ -197,7 +203,7 @@ static bool has_gone(struct one_run *r, int64_t *since_ms)
         *since_ms = 0;
     else if (!*since_ms)
         *since_ms = clock_ms();
-    return *since_ms && clock_ms() - *since_ms > GONE_MS;
+    return *since_ms && clock_ms() - *since_ms > gone_ms();
 }
 
 static int wait_job(struct one_run *r, struct err *e)
@@ -212,10 +218,11 @@ static int wait_job(struct one_run *r, struct err *e)
         if (clock_ms() < look_ms || !children_runs(&r->c, WAITING)) continue;
         look_ms = clock_ms() + (never ? LOOK_MS : 2000);
         if (has_gone(r, &since_ms)) {
-            fprintf(stderr, "seqd run: a node has gone for %d s\n", GONE_MS / 1000);
+            fprintf(stderr, "seqd run: a node has gone for %lld s\n", (long long)gone_ms() / 1000);
             return -1;
         }
-        never = can_never_start(r) ? never + 1 : 0;
+        /* while a node is away, the job that it has left cannot start for that reason alone */
+        never = !since_ms && can_never_start(r) ? never + 1 : 0;
         if (never < REASON_LOOKS) continue;
         children_stop(&r->c, WAITING, 0);
         say_reason(r);

@@ -215,6 +215,12 @@ check "it continues" until_ok 600 grep -q 'job 1 of .* continues' "$T/rank-0.out
 kill -TERM "${PIDS[0]}"
 check "SIGTERM to rank 0 alone: 75 from both" ended 75
 clean "SIGTERM to rank 0"
+ranks 2 0 SEQD_GONE_MS=3000 "${keyed[@]/three.json/endless.json}" --node-rank %R --state "$T/ranked-%R"
+check "a job runs" until_ok 600 grep -q 'job 1 running' "$T/rank-0.out"
+kill -TERM "${PIDS[1]}"
+check "SIGTERM to rank 1 alone: 75 from both, when it has gone for a while" ended 75
+check "it is said" grep -q 'a node has gone for 3 s' "$T/rank-0.out"
+clean "SIGTERM to rank 1"
 head -c 32 /dev/urandom >"$T/data/other"; chmod 600 "$T/data/other"
 (cd "$T/data" && exec timeout 60 "$BIN/seqd" run three.json --nodes 2 --node-rank 1 --slots 1 --master "127.0.0.1:$PORT" --join-key other --wait 4) >"$T/other.out" 2>&1 &
 OTHER=$!
