@@ -14,6 +14,7 @@
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/beneath.h"
 #include "api/core/clock.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
@@ -401,7 +402,8 @@ static int64_t newest_ms(const char *dir)
 
 int backups_every(struct backups *b, int64_t every_ms, const char *dir, int keep, struct err *e)
 {
-    if (file_make_dir(dir, e)) return -1;
+    /* a backup has all secrets, and no job may read it beneath a root */
+    if (file_make_dir(dir, e) || beneath_mark(dir, e)) return -1;
     snprintf(b->plan_dir, sizeof b->plan_dir, "%s", dir);
     b->plan = (struct backup_plan){.every_ms = every_ms, .keep = keep, .last_ms = newest_ms(dir)};
     const int64_t in_ms = b->plan.last_ms + every_ms - utc_ms();

@@ -180,7 +180,7 @@ static void test_every_hour(void)
     DIR *d = opendir(dir);
     for (struct dirent *x; d && (x = readdir(d));) {
         if (x->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/%s", dir, x->d_name);
+        snprintf(path, sizeof path, "%s/%.200s", dir, x->d_name);
         CHECK(!strncmp(x->d_name, "seqd-2", 6) && !stat(path, &st) && (st.st_mode & 0777) == 0600);
         CHECK(count_of(path, "SELECT count(*) FROM jobs") == 1);
     }
