@@ -354,7 +354,7 @@ void attempt_watch(struct attempt *a, int64_t dt_ms, int64_t most_ms)
     const bool moved = !n || n != a->switches || process_stat(pid, &is) || is.state != 'T';
     a->switches = n;
     a->still_ms = moved ? 0 : a->still_ms + dt_ms;
-    if (a->still_ms < most_ms) return;
+    if (!most_ms || a->still_ms < most_ms) return;
     a->stood = true;
     log_error("attempt.still", "job=%lld epoch=%lld pid=%d s=%lld text=\"seqgang is ended\"",
               (long long)a->job, (long long)a->epoch, pid, (long long)a->still_ms / 1000);

@@ -98,7 +98,8 @@ void attempt_free(struct attempt *a); /* the gang continues to run */
  * soon. */
 bool attempt_check(struct attempt *a);
 /* Kills the gang if it has stood still for most_ms, because no process would end its ranks. A
- * sound gang looks at its ranks every second. Call this function at intervals of dt_ms. */
+ * sound gang looks at its ranks every second; 0 means never. Call this function at intervals of
+ * dt_ms. */
 void attempt_watch(struct attempt *a, int64_t dt_ms, int64_t most_ms);
 /* Send a request to the gang, either now or as soon as the gang is connected. Repeated calls
  * are allowed. `why` is a text for people, shorter than RANK_WHY_SIZE. */
