@@ -346,7 +346,8 @@ enum { ANSWER = 100, LATE = 99 };
 static void put_turn(char out[BODY], int n, const char *answer)
 {
     int at = sprintf(out,
-                     "{\"max_tokens\":%d,\"ignore_eos\":true,\"seed\":3,\"logit_bias\":{\"97\":90,"
+                     "{\"max_tokens\":%d,\"ignore_eos\":true,\"seed\":3,\"logprobs\":2,\"logit_"
+                     "bias\":{\"97\":90,"
                      "\"98\":90,\"99\":90},\"prompt\":[1",
                      ANSWER);
     for (int i = 1; i < n; i++) at += sprintf(out + at, ",%d", i % 200 + 1);
