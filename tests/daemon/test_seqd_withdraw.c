@@ -105,6 +105,7 @@ static char *dump_jobs(char *to)
     for (int64_t id = 1; id <= store_last_job(w.store) + 16; id++) {
         const struct job *j = control_job(w.control, id);
         if (!j) continue;
+        job_spec(j); /* the copy below must not unpack a spec of its own */
         struct job fold = *j;
         fold.reason_code = fold.reason = ""; /* a pass sets it */
         CHECK(doc_job(&fold, to, DUMP / 32) > 0);
