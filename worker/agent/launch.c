@@ -87,6 +87,13 @@ static bool bind(const struct launch *l, const struct gang_start *s, cpu_set_t c
                        s->spec.resources.threads + (s->n_local < s->n_ranks), cpus);
 }
 
+/* The plan does not know the memory that sanitizers take. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 /* Tells whether this node has the data of the attempt, or the attempt needs none. Otherwise its
  * ranks prepare the data first, for which no plan has the memory. */
 static bool has_prepared(const struct launch *l, const struct gang_start *s)
@@ -105,7 +112,7 @@ static struct cgroup_limits limits(const struct launch *l, const struct msg *m,
     struct cgroup_limits most = {0};
     const bool on_cpu = !strcmp(spec_text(&s->spec, s->spec.resources.device), "cpu");
     if (l->sandbox == SANDBOX_OFF || (s->task == TASK_RUN && !on_cpu)) return most;
-    if (s->task == TASK_RUN && m->held > 0 && has_prepared(l, s))
+    if (s->task == TASK_RUN && m->held > 0 && !SANITIZED && has_prepared(l, s))
         most.memory = m->held + m->held / 20 + m->n_local * RANK_BESIDE;
     if (most.memory && s->spec.kind == JOB_SERVE) most.memory += BESIDE_SERVE;
     most.pids = GANG_PIDS + m->n_local * (int64_t)(RANK_PIDS + 2 * s->spec.resources.threads);

@@ -14,8 +14,9 @@ enum { SPARE_FD = 10 }; /* larger than every descriptor number that a rank inher
 
 static bool on_gpu(const struct gang_start *s)
 {
+    const char *device = spec_text(&s->spec, s->spec.resources.device);
     return s->task == TASK_RUN &&
-           (*s->gpus[0] || !strcmp(spec_text(&s->spec, s->spec.resources.device), "cuda"));
+           (*s->gpus[0] || !strcmp(device, "cuda") || !strcmp(device, "emulated"));
 }
 
 /* Tells whether ranks of the attempt talk over TCP. */
