@@ -276,6 +276,23 @@ static int create_http(struct seqd *d, struct err *e)
     return (d->http = http_create(d->loop, &h, routes_handle, &d->routes, e)) ? 0 : -1;
 }
 
+static int create_dev(struct seqd *d, struct err *e)
+{
+    const struct options *o = &d->o;
+    struct dev_options dev = {.state_dir = o->state_dir,
+                              .node_address = o->node_address,
+                              .n_slots = o->n_slots,
+                              .no_pin = o->no_pin,
+                              .sandbox = o->sandbox,
+                              .roots = o->roots,
+                              .n_roots = o->n_roots,
+                              .writable = &o->writable,
+                              .quit = quit_node,
+                              .died = node_died,
+                              .arg = d};
+    return (d->dev = dev_start(d->loop, &dev, e)) ? 0 : -1;
+}
+
 static int create(struct seqd *d, struct err *e)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
@@ -331,18 +348,7 @@ static int create(struct seqd *d, struct err *e)
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
-    struct dev_options dev = {.state_dir = o->state_dir,
-                              .node_address = o->node_address,
-                              .n_slots = o->n_slots,
-                              .no_pin = o->no_pin,
-                              .sandbox = o->sandbox,
-                              .roots = o->roots,
-                              .n_roots = o->n_roots,
-                              .writable = &o->writable,
-                              .quit = quit_node,
-                              .died = node_died,
-                              .arg = d};
-    if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
+    if (o->dev && create_dev(d, e)) return -1;
     notify_ready(d->notify);
     log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);
     if (*o->metrics_listen)
