@@ -242,7 +242,9 @@ static void test_later(void)
     for (int i = 2; i < 100; i++) CHECK(!hand_over_as(p, "b", false, &job[i], note_work));
     for (int i = 0; i < 3; i++) sem_post(&gate);
     while (n_done < 142) loop_turn(l, 10);
-    for (int i = 2; i < 20; i++) CHECK(job[i].worked < plan[2].worked);
+    int n_late = 0;
+    for (int i = 2; i < 20; i++) n_late += job[i].worked > plan[2].worked;
+    CHECK(n_late <= 1); /* the machine may have stopped the other thread before it counts its own */
     stop(p, l);
 }
 
@@ -350,7 +352,7 @@ static int post_as(const char *token, const char *path, int seq_len)
 }
 
 /* Checks that a user's submit is answered before most of another user's 40 plans and jobs, which
- * came earlier. */
+ * came earlier. One thread works until then, so that the order does not depend on the machine. */
 static void test_users(void)
 {
     static struct item held[PLANNER_THREADS];
@@ -362,11 +364,13 @@ static void test_users(void)
     n_worked = n_done = n_waiting = 0;
     CHECK(!sem_init(&gate, 0, 0));
     hold(w.routes.planner, held, PLANNER_THREADS);
+    const int before = rest_handled;
     for (int i = 0; i < 40; i++) fd[i] = post_as(ann, i % 2 ? "/v1/jobs" : "/v1/plan", 64 + i);
     const int job = post_as(bob, "/v1/jobs", 256);
-    for (int i = 0; i < 100; i++) loop_turn(w.loop, 1); /* all requests reach the planner */
-    for (int i = 0; i < PLANNER_THREADS; i++) sem_post(&gate);
+    while (rest_handled < before + 41) loop_turn(w.loop, 10); /* until the planner has them all */
+    sem_post(&gate);
     CHECK(answer_of(job) == 201);
+    for (int i = 1; i < PLANNER_THREADS; i++) sem_post(&gate);
     CHECK_MSG(strstr(reply, "\"id\":1,") || strstr(reply, "\"id\":2,") ||
                   strstr(reply, "\"id\":3,") || strstr(reply, "\"id\":4,"),
               "%s", reply);

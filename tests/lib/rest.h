@@ -52,6 +52,7 @@ static struct {
 static int rest_connections;
 static size_t rest_bodies;     /* max_bodies of the server */
 static loop_clock *rest_clock; /* the clock; NULL means the clock of the machine */
+static int rest_handled;       /* the number of requests that were handed to the routes so far */
 static int rest_fetches;       /* the number of FETCH messages that were sent to nodes so far */
 static bool rest_away;         /* nodes have no sessions */
 /* A function that answers, in place of a node, whether the node has files of data. It returns 0 if
@@ -151,6 +152,12 @@ static inline int64_t rest_token(const char *user, enum role role, int64_t expir
     return k.id;
 }
 
+static inline void rest_handle(void *routes, struct http_req *r)
+{
+    rest_handled++;
+    routes_handle(routes, r);
+}
+
 static inline void begin_in(bool fresh, int64_t deadline_ms)
 {
     struct err e = {0};
@@ -201,7 +208,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
                              .idle_ms = deadline_ms,
                              .max_connections = rest_connections,
                              .max_bodies = rest_bodies};
-    w.http = http_create(w.loop, &h, routes_handle, &w.routes, &e);
+    w.http = http_create(w.loop, &h, rest_handle, &w.routes, &e);
     CHECK_MSG(w.http != NULL, "%s", e.text);
     w.port = atoi(strrchr(http_url(w.http), ':') + 1);
 }
