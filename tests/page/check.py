@@ -282,7 +282,8 @@ try:
     spec = open(os.path.join(state, "..", "data", "waits.json")).read().replace('"waits"', '"many"')
     ok("51 more jobs", [post("/v1/jobs", spec) for _ in range(51)] == [201] * 51)
     count = "document.querySelectorAll('#jobs tbody td.name > a').length"
-    comes("50 of them", f"{count} === 50 && !document.querySelector('[data-act=older]').disabled")
+    comes("50 of them, the newest first", f"{count} === 50 && !document.querySelector('[data-act=older]').disabled && "
+          "document.querySelector('#jobs tbody td.name > a').hash === '#/jobs/54'")
     press("button[data-act=older]")
     comes("and the older ones", f"{count} === 4 && document.querySelector('[data-act=older]').disabled")
     press("button[data-act=newer]")
