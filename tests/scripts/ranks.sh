@@ -30,10 +30,17 @@ network() {
     done
 }
 check "three machines" network
-# Runs a command on machine N, with the machine's name and names of all.
+# Names need a mount over /etc/hosts. Where none is allowed the machines have addresses alone, and what
+# needs a name is left out.
+NAMES=
+if unshare --mount --uts sh -c 'mount --bind "$1" /etc/hosts' sh "$T/hosts" 2>/dev/null; then
+    NAMES=1 MASTER=ring-w-0-0 LIST='ring-w-0-[0-2]' LONG=ring-w-0-0.ring.lab.svc
+else MASTER=10.9.0.10 LIST='10.9.0.1[0-2]' LONG=10.9.0.10; fi
+# Runs a command on machine N, with the machine's name and names of all where there are names.
 on() {
     local ns
     eval "ns=\$NS_M$1"
+    if [ -z "$NAMES" ]; then nsenter -t "$ns" -n "${@:2}"; return; fi
     nsenter -t "$ns" -n unshare --mount --uts sh -c 'hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"' sh "ring-w-0-$1" "$T/hosts" "${@:2}"
 }
 
@@ -58,7 +65,7 @@ ring() { # NAME, variables, options: rank 0 begins last
     rank 2 "${@:2}" & PIDS+=($!)
     rank 0 "${@:2}" & PIDS+=($!)
     for p in "${PIDS[@]}"; do wait "$p" || rc=$?; done
-    if [ $rc -eq 0 ]; then ok "$1: every rank ends with 0"; else bad "$1: a rank ended with $rc" "$T/$1-0.out"; tail -n 5 "$T/$1"-[12].out; return; fi
+    if [ $rc -eq 0 ]; then ok "$1: every rank ends with 0"; else bad "$1: a rank ended with $rc: $(tail -n 1 "$T/$1-0.out")" "$T/$1-0.out"; tail -n 5 "$T/$1"-[12].out; return; fi
     same "$1: the weights" "$(weights "$T/$1-0")" "$WANT"
     same "$1: on three machines" "$(grep -oE '"node": "rank-[0-2]"' "$T/$1-0/job.json" | sort -u | wc -l)" 3
     if until_ok 50 nothing; then ok "$1: nothing is left"; else procs '*' >"$T/left"; bad "$1: something is left" "$T/left"; fi
@@ -67,11 +74,12 @@ NAME=one
 check "one machine" env -C "$T/data" "$BIN/seqd" run job.json --slots 3 --output "$T/one"
 WANT=$(weights "$T/one")
 
-ring options A=b --nodes 3 --node-rank %R --master ring-w-0-0
-ring slurm "SLURM_JOB_ID=1 SLURM_STEP_NUM_NODES=3 SLURM_NODEID=%R SLURM_STEP_NODELIST=ring-w-0-[0-2]" --auto
-ring kubernetes "JOB_COMPLETION_INDEX=%R" --auto --nodes 3
-ring kubeflow "JOB_COMPLETION_INDEX=%R PET_NNODES=3 PET_NODE_RANK=%R PET_MASTER_ADDR=ring-w-0-0.ring.lab.svc PET_MASTER_PORT=29500" --auto
-ring lws "LWS_LEADER_ADDRESS=ring-w-0-0 LWS_GROUP_SIZE=3 LWS_WORKER_INDEX=%R" --auto
+ring options A=b --nodes 3 --node-rank %R --master $MASTER
+ring slurm "SLURM_JOB_ID=1 SLURM_STEP_NUM_NODES=3 SLURM_NODEID=%R SLURM_STEP_NODELIST=$LIST" --auto
+if [ -n "$NAMES" ]; then ring kubernetes "JOB_COMPLETION_INDEX=%R" --auto --nodes 3
+else echo "left out: kubernetes, whose rank 0 is found by its name: this machine allows no mounts here"; fi
+ring kubeflow "JOB_COMPLETION_INDEX=%R PET_NNODES=3 PET_NODE_RANK=%R PET_MASTER_ADDR=$LONG PET_MASTER_PORT=29500" --auto
+ring lws "LWS_LEADER_ADDRESS=$MASTER LWS_GROUP_SIZE=3 LWS_WORKER_INDEX=%R" --auto
 ring skypilot "SKYPILOT_NUM_NODES=3 SKYPILOT_NODE_RANK=%R SKYPILOT_NODE_IPS=10.9.0.10,10.9.0.11,10.9.0.12" --auto
 ring dstack "DSTACK_NODES_NUM=3 DSTACK_NODE_RANK=%R DSTACK_MASTER_NODE_IP=10.9.0.10" --auto
 ring flux "FLUX_JOB_ID=f1 FLUX_JOB_NNODES=3 FLUX_TASK_RANK=%R" --auto --master 10.9.0.10
