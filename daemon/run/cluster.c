@@ -92,7 +92,7 @@ static int try_seqd(struct one_run *r, struct err *e)
                           "--node-address",
                           listen,
                           keyed ? "--join-key" : NULL,
-                          r->o.join_key,
+                          r->key,
                           "--join-key-nodes",
                           n_keyed,
                           NULL};
@@ -142,6 +142,8 @@ void run_agent_words(const struct one_run *r, char **argv, int n)
     static char slots[24];
     snprintf(slots, sizeof slots, "%lld", (long long)r->o.slots);
     if (r->o.slots) argv[n++] = "--slots", argv[n++] = slots;
+    argv[n++] = "--sandbox", argv[n++] = (char *)r->o.sandbox;
+    if (*r->o.interface) argv[n++] = "--interface", argv[n++] = (char *)r->o.interface;
     for (int i = 0; i < r->o.root.n; i++)
         argv[n++] = "--root", argv[n++] = (char *)r->o.root.text[i];
     argv[n] = NULL;

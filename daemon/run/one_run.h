@@ -13,6 +13,7 @@ enum { SEQD, AGENTS, WAITING, ASKING }; /* children */
 enum {
     LOOK_MS = 100,
     STOP_MS = 20000,
+    SPEC_SIZE = 1 << 20,
     CTL_WORDS = 16, /* arguments of seqctl, including its path and the last NULL */
 };
 /* exit codes, which are equal to those of seqctl */
@@ -25,7 +26,8 @@ struct one_run {
     char dir[64];             /* directory of sockets and, without --state, of all files */
     /* state directory of the job; it has seqd, nodes/nodeN, spec and logs */
     char state[FILE_PATH_SIZE];
-    char url[96]; /* address of seqd, for seqctl */
+    char key[FILE_PATH_SIZE]; /* file of the run's key, with --join-key (key.c) */
+    char url[96];             /* address of seqd, for seqctl */
     /* address that nodes dial; with nodes that srun starts, only its port */
     char nodes[128];
     char id[24]; /* id of the job */
@@ -74,6 +76,11 @@ int run_tell(struct one_run *r, const char *path, const char *const *words);
 int run_find_master(struct one_run *r, struct err *e);
 /* Runs the agent of a rank other than 0 to its end. Returns the exit code, or -1 with *e. */
 int run_rank(struct one_run *r, struct err *e);
+
+/* ---- key.c ----------------------------------------------------------------------------------- */
+
+/* Derives the run's key from --join-key, --nodes and SPEC, and writes it to the file r->key. */
+int run_make_key(struct one_run *r, struct err *e);
 
 /* ---- cluster.c ------------------------------------------------------------------------------- */
 

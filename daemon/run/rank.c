@@ -96,8 +96,8 @@ static int start_agent(struct one_run *r, struct err *e)
     if (file_join(program, e, "%s/seqw", r->bin)) return -1;
     if (file_join(state, e, "%s/nodes/%s", r->state, name)) return -1;
     char *argv[40 + 2 * OPTION_LIST] = {
-        program, "--config", config, "--auto",     "--connect",   r->nodes,      "--name",
-        name,    "--state",  state,  "--join-key", r->o.join_key, "--orphan-ms", orphan_ms};
+        program, "--config", config, "--auto",     "--connect", r->nodes,      "--name",
+        name,    "--state",  state,  "--join-key", r->key,      "--orphan-ms", orphan_ms};
     run_agent_words(r, argv, 14);
     return run_start_logged(r, AGENTS, SIGTERM, name, argv, -1, e);
 }
@@ -134,6 +134,7 @@ int run_rank(struct one_run *r, struct err *e)
     snprintf(name, sizeof name, "rank-%lld", (long long)r->o.node_rank);
     run_say_log(r, name);
     return err_set(e, ERR_IO,
-                   "rank 0 failed, or was not reached for --wait %lld s: the agent's log is above",
+                   "rank 0 failed, was not reached for --wait %lld s, or has another SPEC, --nodes "
+                   "or --join-key: the agent's log is above",
                    (long long)r->o.wait_s);
 }

@@ -16,7 +16,6 @@
 enum {
     ORPHANS_MS = 5000,
     ANSWER_SIZE = 1 << 20,
-    SPEC_SIZE = 1 << 20,
     GONE_MS = 30000,   /* a node that is not up for this time has gone; SEQD_GONE_MS in tests */
     REASON_LOOKS = 20, /* a verdict is final if this many successive queries return it */
 };
@@ -391,6 +390,7 @@ static void wait_for_slurm(struct one_run *r)
 static int run_job(struct one_run *r, struct err *e)
 {
     if (find_bin(r, e) || make_places(r, e)) return -2;
+    if (r->o.node_rank >= 0 && run_make_key(r, e)) return -2;
     if (r->o.node_rank > 0) {
         const int code = run_rank(r, e);
         return code < 0 ? -2 : code;

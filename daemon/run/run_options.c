@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "api/address.h"
 #include "api/core/limits.h"
+#include "api/core/sandbox.h"
 #include "api/join_key.h"
 
 #define AT(field) OPTION_TARGET(struct run_options, field)
@@ -43,6 +44,11 @@ static const struct option_entry rows[] = {
      "The job may read files beneath DIR; up to 8 times (default: the current directory)."},
     {"address", OPTION_TEXT, OPTION_COMMAND, "ADDR", NULL, 0, 0, AT(address), NULL,
      "Numeric: where other nodes reach this one (default: as srun tells them)."},
+    {"interface", OPTION_TEXT, OPTION_COMMAND, "NAME", NULL, 0, 0, AT(interface), NULL,
+     "The network interface of each node by which ranks reach each other, as ib0 (default: the one "
+     "towards rank 0)."},
+    {"sandbox", OPTION_TEXT, OPTION_COMMAND, "MODE", "auto", 0, 0, AT(sandbox), sandbox_modes,
+     "What a rank may reach beside its own files, as of `seqw --sandbox`: auto, require or off."},
     {"wait", OPTION_NUMBER, OPTION_COMMAND, "S", "300", 1, 86400, AT(wait_s), NULL,
      "Seconds until all nodes must be up, and for which other ranks wait for rank 0."},
     {"verbose", OPTION_FLAG, OPTION_COMMAND, NULL, NULL, 0, 0, AT(verbose), NULL,
@@ -193,6 +199,8 @@ int run_options_read(struct run_options *o, int argc, char **argv, struct err *e
     memcpy(o->spec, argv[1], strlen(argv[1]) + 1);
     if (*o->address && !address_is_numeric(o->address))
         return err_set(e, ERR_INVALID, "--address %s: want a numeric IP address", o->address);
+    if (*o->address && *o->interface)
+        return err_set(e, ERR_INVALID, "give --address or --interface, not both");
     if (from_engine(o, &from, e) || check_rank(o, e)) return -1;
     if (!o->nodes && nodes_of_slurm(o, e)) return -1;
     return root_here(o, e);

@@ -12,6 +12,8 @@ struct run_options {
     char state[RANK_PATH_SIZE];  /* "" for a temporary directory */
     char output[RANK_PATH_SIZE]; /* "" if results should remain in the state directory */
     char address[64];            /* "" stands for the host that srun names to its tasks */
+    char interface[32];          /* network interface of ranks; "" for the one towards rank 0 */
+    char sandbox[16];            /* the agents' --sandbox */
     int64_t nodes;               /* number of nodes; 1 stands for this machine, without srun */
     /* This process's rank among the nodes, each of which has a process of its own. -1 if this
      * process starts all nodes. */

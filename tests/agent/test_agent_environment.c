@@ -1,9 +1,11 @@
-/* test_agent_environment: tests which part of seqw's environment is passed on to a rank. */
+/* test_agent_environment: tests which part of seqw's environment is passed on to a rank, and by
+ * which address ranks are reached. */
 #include "tests/lib/test.h"
 
 #include <stdbool.h>
 
 #include "worker/agent/environment.h"
+#include "worker/agent/probe.h"
 
 static bool passes(char *variable)
 {
@@ -43,8 +45,22 @@ static void test_list(void)
     free(got);
 }
 
+/* The loopback interface is on every machine, and has 127.0.0.1. */
+static void test_interface(void)
+{
+    char at[RANK_ADDRESS_SIZE];
+    struct err e = {0};
+    CHECK(!probe_interface("lo", at, &e) && !strcmp(at, "127.0.0.1"));
+    CHECK(probe_interface("l", at, &e) && e.code == ERR_INVALID);
+    CHECK(probe_interface("none0", at, &e) && e.code == ERR_INVALID);
+    CHECK_MSG(strstr(e.text, "--interface none0 has no address here; these have one: lo"), "%s",
+              e.text);
+    CHECK(!strstr(strstr(e.text, " lo") + 3, " lo")); /* also where lo has two addresses */
+}
+
 int main(void)
 {
     RUN(test_list);
+    RUN(test_interface);
     return test_done("agent_environment");
 }

@@ -75,6 +75,7 @@ check "one machine" env -C "$T/data" "$BIN/seqd" run job.json --slots 3 --output
 WANT=$(weights "$T/one")
 
 ring options A=b --nodes 3 --node-rank %R --master $MASTER
+ring interface A=b --nodes 3 --node-rank %R --master 10.9.0.10 --interface eth0 --sandbox off
 ring slurm "SLURM_JOB_ID=1 SLURM_STEP_NUM_NODES=3 SLURM_NODEID=%R SLURM_STEP_NODELIST=$LIST" --auto
 if [ -n "$NAMES" ]; then ring kubernetes "JOB_COMPLETION_INDEX=%R" --auto --nodes 3
 else echo "left out: kubernetes, whose rank 0 is found by its name: this machine allows no mounts here"; fi
@@ -83,4 +84,13 @@ ring lws "LWS_LEADER_ADDRESS=$MASTER LWS_GROUP_SIZE=3 LWS_WORKER_INDEX=%R" --aut
 ring skypilot "SKYPILOT_NUM_NODES=3 SKYPILOT_NODE_RANK=%R SKYPILOT_NODE_IPS=10.9.0.10,10.9.0.11,10.9.0.12" --auto
 ring dstack "DSTACK_NODES_NUM=3 DSTACK_NODE_RANK=%R DSTACK_MASTER_NODE_IP=10.9.0.10" --auto
 ring flux "FLUX_JOB_ID=f1 FLUX_JOB_NNODES=3 FLUX_TASK_RANK=%R" --auto --master 10.9.0.10
+
+# Ranks that were started with different specs find each other not at all.
+sed 's/"seed": 3/"seed": 4/' "$T/data/job.json" >"$T/data/other.json"
+two() { on "$1" env -C "$T/data" timeout 60 "$BIN/seqd" run "$2" --slots 3 --join-key key --nodes 2 --node-rank "$1" --master 10.9.0.10 --wait 3 >"$T/two-$1.out" 2>&1; }
+apart() { two 1 other.json & local pid=$!; two 0 job.json; [ $? -eq 1 ] || return 1; wait $pid; [ $? -eq 1 ]; }
+if apart; then ok "another spec: no rank begins"; else bad "another spec: no rank begins" "$T/two-0.out"; fi
+check "which is said" grep -q 'has another SPEC, --nodes or --join-key' "$T/two-1.out"
+check "by the agent, too" grep -q 'does not have this --join-key' "$T/two-1.out"
+if until_ok 50 nothing; then ok "nothing is left"; else procs '*' >"$T/left"; bad "nothing is left" "$T/left"; fi
 lib_end

@@ -25,8 +25,9 @@
 struct seqw {
     struct seqw_options o;
     char bin_dir[PATH_MAX], host[64];
-    struct allocation allocation; /* used with --auto */
-    int64_t begun_s;              /* UTC */
+    char address[RANK_ADDRESS_SIZE]; /* that of --interface, or "" */
+    struct allocation allocation;    /* used with --auto */
+    int64_t begun_s;                 /* UTC */
     struct loop *loop;
     struct agent *agent; /* NULL until the agent is created; a signal may be delivered before
                           * the agent is created */
@@ -125,6 +126,17 @@ static int allocation_here(struct allocation *a, struct err *e)
     return allocation_find(a, &w, e);
 }
 
+/* Takes the address of the interface, and names the interface to NCCL. The '=' makes NCCL take this
+ * name alone, not others that begin with it. */
+static int use_interface(struct seqw *w, struct err *e)
+{
+    char name[sizeof w->o.interface + 1];
+    if (probe_interface(w->o.interface, w->address, e)) return -1;
+    snprintf(name, sizeof name, "=%s", w->o.interface);
+    setenv("NCCL_SOCKET_IFNAME", name, 0);
+    return 0;
+}
+
 static struct agent_options agent_options(struct seqw *w)
 {
     const struct seqw_options *o = &w->o;
@@ -134,7 +146,9 @@ static struct agent_options agent_options(struct seqw *w)
                               .name = *o->name              ? o->name
                                       : *w->allocation.name ? w->allocation.name
                                                             : w->host,
-                              .address = *o->address ? o->address : NULL,
+                              .address = *w->address   ? w->address
+                                         : *o->address ? o->address
+                                                       : NULL,
                               .state = o->state,
                               .bin = *o->bin ? o->bin : bin_default(w),
                               .n_roots = o->root.n,
@@ -166,6 +180,10 @@ int main(int argc, char **argv)
     if (rc) return rc < 0 ? 2 : 0;
     if (w.o.automatic && allocation_here(&w.allocation, &e)) {
         fprintf(stderr, "seqw: --auto: %s\n", e.text);
+        return 2;
+    }
+    if (*w.o.interface && use_interface(&w, &e)) {
+        fprintf(stderr, "seqw: %s\n", e.text);
         return 2;
     }
     w.begun_s = time(NULL);

@@ -44,6 +44,9 @@ static const struct option_entry rows[] = {
     {"address", OPTION_TEXT, OPTION_RESTART, "ADDR", NULL, 0, 0, AT(address), NULL,
      "Numeric: where ranks here listen for those of other nodes (default: this machine's address "
      "towards seqd)."},
+    {"interface", OPTION_TEXT, OPTION_RESTART, "NAME", NULL, 0, 0, AT(interface), NULL,
+     "Instead of --address: the network interface that ranks of other nodes are reached by, as ib0. "
+     "NCCL takes it, too, unless NCCL_SOCKET_IFNAME is set."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", "8", 0, 4096, AT(slots), NULL,
      "Ranks that may run here at once (with --auto: one for each GPU, else for each core)."},
     {"sandbox", OPTION_TEXT, OPTION_RESTART, "MODE", "auto", 0, 0, AT(sandbox), sandbox_modes,
@@ -127,6 +130,8 @@ static int check(const void *target, struct err *e)
     if (!*o->state) return err_set(e, ERR_INVALID, "give --state DIR: see seqw --help");
     if (*o->token_file && *o->key_file)
         return err_set(e, ERR_INVALID, "give --join-token-file or --join-key, not both");
+    if (*o->address && *o->interface)
+        return err_set(e, ERR_INVALID, "give --address or --interface, not both");
     return prepared_policy_read(&keep, o->keep_prepared, e);
 }
 

@@ -20,6 +20,7 @@ struct seqw_options {
     char state[RANK_PATH_SIZE];
     char name[64];
     char address[128];
+    char interface[32];
     int64_t slots;
     struct option_list root, writable;
     char bin[RANK_PATH_SIZE]; /* "" means the directory of seqw */

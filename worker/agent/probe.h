@@ -19,5 +19,9 @@ int64_t probe_oom_kills(void); /* as limits_oom_kills */
  * machine's address on the route to seqd. Fails with ERR_INVALID if given is not a numeric
  * address. */
 int probe_address(const char *given, const char *seqd, char out[RANK_ADDRESS_SIZE], struct err *e);
+/* Finds the address of a network interface, such as "ib0": its first of IPv4, else its first of
+ * IPv6 that needs no scope. Fails with ERR_INVALID and the names of the interfaces that have an
+ * address if this one has none. */
+int probe_interface(const char *name, char out[RANK_ADDRESS_SIZE], struct err *e);
 
 #endif
