@@ -68,6 +68,8 @@ struct front {
     struct budget pool[1 + DOORS];   /* [0] is for all; [1 + i] is for the clients of door i */
     int n_narrow, n_crowded;
     int n_served;         /* connections of the library that o.max_served counts */
+    int n_closed;         /* connections that the library has released since trimmed_ms */
+    int64_t trimmed_ms;   /* when free memory was last given back to the system */
     int64_t accept_at_ms; /* if descriptors ran out, the time before which no client is accepted;
                            * otherwise 0 */
     char piece[CONN_PIECE];

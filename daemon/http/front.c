@@ -3,6 +3,7 @@
 #include "daemon/http/front.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,11 +13,13 @@
 #include "api/core/log.h"
 #include "daemon/http/conn.h"
 
-#define RESERVE   16 /* largest number of narrow connections, in addition to max_connections */
-#define EVENTS    64
-#define BUSY_MS   5000 /* time for which a client may be idle while the pool is over half full */
-#define RETIRE_MS 1000 /* time for which the library keeps an idle connection */
-#define CROWD_MS  1000 /* time for which a request waits for a place in the library */
+#define RESERVE     16 /* largest number of narrow connections, in addition to max_connections */
+#define EVENTS      64
+#define BUSY_MS     5000  /* time for which a client may be idle while the pool is over half full */
+#define RETIRE_MS   1000  /* time for which the library keeps an idle connection */
+#define CROWD_MS    1000  /* time for which a request waits for a place in the library */
+#define TRIM_MS     10000 /* least time between two trims of the heap */
+#define TRIM_CLOSED 256   /* connections of the library after which the heap is trimmed */
 
 static const struct request_verdict all_taken = {
     503, "peer", "all connections are taken: only health is answered now; try again"};
@@ -187,6 +190,17 @@ static void serve_crowd(struct front *f)
     }
 }
 
+/* Gives free memory back to the system after many requests. The library's memory of a request lies
+ * among small blocks that remain, so the heap would keep 17 KiB for every connection that has asked
+ * once. */
+static void trim_heap(struct front *f)
+{
+    if (f->n_closed < TRIM_CLOSED || conn_now_ms() - f->trimmed_ms < TRIM_MS) return;
+    malloc_trim(0);
+    f->n_closed = 0;
+    f->trimmed_ms = conn_now_ms();
+}
+
 static void look_at_certificate(struct front *f, bool anyway)
 {
     if (f->o.doors->tls) tls_server_look(f->o.doors->tls, anyway);
@@ -242,6 +256,7 @@ static void *run(void *arg)
         if (conn_now_ms() - swept < tick) continue;
         swept = conn_now_ms();
         sweep(f);
+        trim_heap(f);
         look_at_certificate(f, false);
     }
 }
@@ -370,6 +385,7 @@ void front_closed(struct front_conn *c)
 {
     c->served = false;
     c->f->n_served -= c->counted;
+    c->f->n_closed++;
     c->counted = false;
     conn_bury(c);
 }
