@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -95,38 +96,33 @@ int process_runnable(int pid)
     return runnable;
 }
 
-int64_t process_moved(int pid)
+/* Returns the sum of the numbers that stand after the names [n] in lines of a file of the process.
+ * Returns 0 if there is no such file. */
+static int64_t sum_lines(int pid, const char *file, const char *const *names, int n)
 {
-    static const char *const counts[] = {"rchar: %lld", "wchar: %lld", "read_bytes: %lld",
-                                         "write_bytes: %lld"};
     char path[64], line[128];
     int64_t sum = 0;
-    snprintf(path, sizeof path, "/proc/%d/io", pid);
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
     FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f))
-        for (int i = 0; i < 4; i++) {
-            long long n;
-            if (sscanf(line, counts[i], &n) == 1) sum += n;
+        for (int i = 0; i < n; i++) {
+            const size_t size = strlen(names[i]);
+            if (!strncmp(line, names[i], size)) sum += strtoll(line + size, NULL, 10);
         }
     if (f) fclose(f);
     return sum;
 }
 
+int64_t process_moved(int pid)
+{
+    static const char *const names[] = {"rchar:", "wchar:", "read_bytes:", "write_bytes:"};
+    return sum_lines(pid, "io", names, 4);
+}
+
 int64_t process_switches(int pid)
 {
-    static const char *const counts[] = {"voluntary_ctxt_switches: %lld",
-                                         "nonvoluntary_ctxt_switches: %lld"};
-    char path[64], line[128];
-    int64_t sum = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", pid);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        for (int i = 0; i < 2; i++) {
-            long long n;
-            if (sscanf(line, counts[i], &n) == 1) sum += n;
-        }
-    if (f) fclose(f);
-    return sum;
+    static const char *const names[] = {"voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"};
+    return sum_lines(pid, "status", names, 2);
 }
 
 int process_alive(int pid, int64_t start_time)
