@@ -272,8 +272,25 @@ struct choosing {
     struct infer_work *const *at;
 };
 
+/* Tells whether a token would end the text here. Such a token is not added to the text. */
+static bool ends_here(const struct infer *in, const struct infer_work *w, int32_t token)
+{
+    const struct request *r = &w->request;
+    return !r->ignore_eos && w->n >= r->min_tokens && ends_text(ends_of(in), token);
+}
+
+/* Computes the log-probabilities of the token that this rank has chosen, if they are wanted. */
+static void record_choice(const struct infer *in, struct infer_work *w)
+{
+    const int n_top = w->request.logprobs;
+    const int32_t token = (int32_t)w->choice;
+    if (!w->logprob || n_top < 0 || w->choice < 0 || ends_here(in, w, token)) return;
+    sample_logprobs(w->logits, in->model->shape.vocab, token, &w->logprob[w->n], n_top,
+                    w->top + w->n * n_top);
+}
+
 /* Chooses the next token of work i from its logits, on this rank, without a message to other
- * ranks. */
+ * ranks, and records its log-probabilities. */
 static void choose_next(void *arg, int64_t i, int worker)
 {
     const struct choosing *c = arg;
@@ -287,6 +304,7 @@ static void choose_next(void *arg, int64_t i, int worker)
     w->choice = sample_finite(w->logits, c->in->model->shape.vocab)
                     ? choose(w, r, ends, w->n >= r->min_tokens || r->ignore_eos, &key)
                     : AGREE_NOT_FINITE;
+    record_choice(c->in, w);
 }
 
 /* Chooses a token for each work in the array at [n]. Then the ranks compare their choices. */
@@ -315,7 +333,6 @@ static int choose_tokens(const struct infer *in, struct infer_work *const *at, i
 static int take_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
 {
     const struct request *r = &w->request;
-    const int n_top = r->logprobs > 0 ? r->logprobs : 0;
     const struct token_ends *const ends = ends_of(in);
     const int32_t token = (int32_t)w->choice;
     bool closed;
@@ -323,13 +340,10 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
     w->stopped = 0;
     w->cut = -1;
     if (w->choice == AGREE_NO_TOKEN) return 0;
-    if (!r->ignore_eos && w->n >= r->min_tokens && ends_text(ends, token)) {
+    if (ends_here(in, w, token)) {
         choice_of(w)->finish = FINISH_STOP;
         return 0;
     }
-    if (w->logprob && r->logprobs >= 0)
-        sample_logprobs(w->logits, in->model->shape.vocab, token, &w->logprob[w->n], n_top,
-                        w->top + w->n * n_top);
     sampler_take(&w->sampler, token);
     w->tokens[w->n++] = token;
     note_token(in, w);
