@@ -287,6 +287,13 @@ int prefill_piece(const struct infer *in, struct infer_work *w, struct err *e)
     return infer_share_logits(in, root, row, w->first, e);
 }
 
+void prefill_load_pages(const struct infer *in, struct pages *p, int slot)
+{
+    int64_t from;
+    const int64_t n = pages_changed(p, slot, &from);
+    model_load_pages(in->model, slot, from, n);
+}
+
 static int prompt_again(const struct infer *in, const struct infer_work *w, struct err *e)
 {
     const struct request *r = &w->request;

@@ -7,6 +7,7 @@
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/infer/pages.h"
+#include "worker/infer/prefill.h"
 #include "worker/infer/request_wire.h"
 #include "worker/infer/serve_embed.h"
 #include "worker/infer/serve_meter.h"
@@ -163,20 +164,12 @@ static void copy_states(struct server *s, int slot, int place, bool keep)
         model_copy_states(m, place, slot);
 }
 
-/* Tells the device which entries of a slot's table have changed. */
-static void load_pages(struct server *s, int k)
-{
-    int64_t from;
-    const int64_t n = pages_changed(&s->pages, k, &from);
-    model_load_pages(s->in->model, k, from, n);
-}
-
 /* Gives pages to the request that begins in a slot. */
 static void begin_pages(struct server *s, int k, uint32_t owner)
 {
     const struct pages_ask a = pages_of(&s->slot[k].request, owner);
     s->in->model->cache[k].n_tokens = pages_begin(&s->pages, k, &a);
-    load_pages(s, k);
+    prefill_load_pages(s->in, &s->pages, k);
     copy_states(s, k, pages_state(&s->pages, k), false);
     if (pages_used(&s->pages) > s->out->n_pages_used) s->out->n_pages_used = pages_used(&s->pages);
 }
@@ -265,7 +258,7 @@ static int run_piece(struct server *s, int k, struct err *e)
     if (infer_piece(s->in, w, e)) return -1;
     const struct pages_text t = {.prompt = w->request.tokens, .n_prompt = w->n_prefilled};
     pages_keep(&s->pages, k, &t);
-    load_pages(s, k);
+    prefill_load_pages(s->in, &s->pages, k);
     if (w->n_prefilled % CACHE_PAGE == 0) copy_states(s, k, pages_keep_state(&s->pages, k), true);
     return 0;
 }

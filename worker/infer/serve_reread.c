@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
+#include "worker/infer/prefill.h"
 #include "worker/plan/paged.h"
 #include "worker/plan/volume.h"
 
@@ -80,15 +81,6 @@ static int run_piece(struct serve_reread *s, struct infer_work *w, const struct 
     return 0;
 }
 
-/* Uploads the entries of the slot's table that another copy of a page has replaced. Otherwise a
- * device with memory of its own would read pages that have been given to others. */
-static void load_table(struct serve_reread *s, int slot)
-{
-    int64_t from;
-    const int64_t n = pages_changed(s->pages, slot, &from);
-    model_load_pages(s->in->model, slot, from, n);
-}
-
 int serve_reread_piece(struct serve_reread *s, struct infer_work *w, bool *ended, struct err *e)
 {
     struct reread_slot *r = &s->slot[w->slot];
@@ -112,7 +104,7 @@ int serve_reread_piece(struct serve_reread *s, struct infer_work *w, bool *ended
                                     .answer = w->tokens,
                                     .n_prompt = n_prompt,
                                     .n_answer = r->pos - n_prompt});
-    load_table(s, w->slot);
+    prefill_load_pages(s->in, s->pages, w->slot);
     *ended = r->pos == r->end;
     return 0;
 }
