@@ -691,6 +691,85 @@ static void test_characters(void)
     tokenizer_destroy(t);
 }
 
+/* Opens a tokenizer with a token for each character of ASCII that can be printed, and with tokens
+ * of up to 6 characters. */
+static struct tokenizer *open_words(void)
+{
+    static const char *const many[] = {"ab",    "abc",      "abcd",      "abcde", "abcdef",
+                                       "x y",   "\\u00e9a", "a\\u00e9b", "b\\\"", "\\\",\\\"",
+                                       "\\\\n", "a\\\"}",   "\\u20ac",   "true",  "12"};
+    struct err e = {0};
+    char json[4096];
+    int n = sprintf(json, "{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,"
+                          "\"decoder\":{\"type\":\"Fuse\"},\"post_processor\":null,"
+                          "\"model\":{\"type\":\"BPE\","
+                          "\"merges\":[],\"vocab\":{\"\xc3\xa9\":0");
+    for (int c = ' '; c < 0x7f; c++) n += sprintf(json + n, ",\"\\u%04x\":%d", c, c - 31);
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        n += sprintf(json + n, ",\"%s\":%d", many[i], 96 + (int)i);
+    strcpy(json + n, "}}}");
+    struct tokenizer *t = tokenizer_open_text(json, strlen(json), &e);
+    CHECK_MSG(t && !vocabulary_prepare(&words, t, V, &e), "%s", e.text);
+    return t;
+}
+
+/* Tells whether the grammar takes all bytes of a token after the state. */
+static bool takes_token(struct tokenizer *t, const struct grammar *g, int32_t id)
+{
+    static struct grammar_state at[2];
+    struct text bytes = {0};
+    struct err e = {0};
+    bool good = id < tokenizer_size(t) && tokenizer_piece(t, id, &bytes, &e) == 0 && bytes.n > 0;
+    at[0] = state;
+    for (int64_t i = 0; good && i < bytes.n; i++)
+        good = grammar_step(g, &at[i % 2], (unsigned char)bytes.data[i], &at[(i + 1) % 2]);
+    text_fini(&bytes);
+    return good;
+}
+
+/* Compares the mask after each byte of a text with the tokens that the grammar takes. */
+static void compare_masks(struct tokenizer *t, const char *text_of_schema, const char *text)
+{
+    uint64_t mask[(V + 63) / 64];
+    struct err e = {0};
+    struct grammar *g = grammar_of_schema(text_of_schema, (int64_t)strlen(text_of_schema), &e);
+    CHECK_MSG(g, "%s", e.text);
+    grammar_begin(g, &state);
+    for (const char *at = text; g && *at; at++) {
+        static struct grammar_state next;
+        CHECK_MSG(grammar_step(g, &state, (unsigned char)*at, &next), "%s in %s", at, text);
+        state = next;
+        vocabulary_mask(&words, g, &state, mask);
+        for (int32_t id = 0; id < V; id++)
+            CHECK_MSG((mask[id / 64] >> id % 64 & 1) == takes_token(t, g, id),
+                      "token %d before %s of %s", id, at + 1, text_of_schema);
+    }
+    grammar_destroy(g);
+}
+
+/* A mask has the tokens that the grammar takes, wherever a string with a largest length stands. */
+static void test_lengths(void)
+{
+    struct tokenizer *t = open_words();
+    CHECK(words.n_plain == 6);
+    compare_masks(t, "{\"type\":\"string\",\"maxLength\":7}", "\"a\xc3\xa9\\nb\\u00e9 c\"");
+    compare_masks(t, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":4}", "\"abc\"");
+    compare_masks(t, "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":2},{\"const\":\"abcdef\"}]}",
+                  "\"abcdef\"");
+    compare_masks(t,
+                  "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":1},{\"type\":\"string\","
+                  "\"maxLength\":5}]}",
+                  "\"abcde\"");
+    compare_masks(t, "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":1},{\"type\":\"string\"}]}",
+                  "\"abcde\"");
+    compare_masks(t,
+                  "{\"properties\":{\"ab\":{\"type\":\"string\",\"maxLength\":3}},"
+                  "\"additionalProperties\":{}}",
+                  "{\"ab\":\"a\xe2\x82\xac\",\"abc\":\"abcdef\"}");
+    vocabulary_fini(&words);
+    tokenizer_destroy(t);
+}
+
 int main(void)
 {
     RUN(test_texts);
@@ -701,6 +780,7 @@ int main(void)
     RUN(test_tools);
     RUN(test_bytes);
     RUN(test_characters);
+    RUN(test_lengths);
     RUN(test_drawn);
     return test_done("grammar");
 }

@@ -87,7 +87,9 @@ bool grammar_step(const struct grammar *g, const struct grammar_state *from, uns
 bool grammar_complete(const struct grammar *g, const struct grammar_state *s);
 /* Tells whether the text must end here. */
 bool grammar_ended(const struct grammar_state *s);
-/* Tells whether any characters may follow that a JSON string has without escapes. */
-bool grammar_in_string(const struct grammar *g, const struct grammar_state *s);
+/* Returns n if all texts of at most n characters that a JSON string has without escapes may follow,
+ * and no longer ones. Returns INT32_MAX if all such texts may follow, and -1 if it depends on the
+ * characters. */
+int32_t grammar_string_room(const struct grammar *g, const struct grammar_state *s);
 
 #endif

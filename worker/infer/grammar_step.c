@@ -489,15 +489,27 @@ bool grammar_ended(const struct grammar_state *s)
     return s->n == 1 && s->way[0].depth == 1 && s->way[0].frame[0].state;
 }
 
-bool grammar_in_string(const struct grammar *g, const struct grammar_state *s)
+/* Returns the most characters without escapes that one way may take next, or -1 if it may take some
+ * characters but not others. */
+static int32_t way_room(const struct grammar *g, const struct grammar_way *w)
 {
+    const struct grammar_frame *f = &w->frame[w->depth - 1];
+    const struct grammar_node *node = &g->node[f->node];
+    const bool string = node->kind == GRAMMAR_STRING && f->state == STRING_TEXT;
+    const bool key = node->kind == GRAMMAR_OBJECT && f->state == OBJECT_KEY && has_free(g, node, f);
+    if (!string && !key) return -1;
+    if (f->utf8) return 0; /* the character before has to end first */
+    return string && node->max >= 0 ? node->max - f->b : INT32_MAX;
+}
+
+int32_t grammar_string_room(const struct grammar *g, const struct grammar_state *s)
+{
+    int32_t most = -1;
+    bool known = true;
     for (int32_t i = 0; i < s->n; i++) {
-        const struct grammar_frame *f = &s->way[i].frame[s->way[i].depth - 1];
-        const struct grammar_node *node = &g->node[f->node];
-        if (f->utf8) continue;
-        if (node->kind == GRAMMAR_STRING && node->max < 0 && f->state == STRING_TEXT) return true;
-        if (node->kind == GRAMMAR_OBJECT && f->state == OBJECT_KEY && has_free(g, node, f))
-            return true;
+        const int32_t room = way_room(g, &s->way[i]);
+        known &= room >= 0;
+        if (room > most) most = room;
     }
-    return false;
+    return known || most == INT32_MAX ? most : -1;
 }

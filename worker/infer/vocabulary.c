@@ -1,6 +1,6 @@
 /* vocabulary.c: sorts the tokens by their bytes, and lays the tree of their common beginnings
- * out in the order of its walk. In a string most tokens are allowed without a look at their
- * bytes, and the walk visits the rest. */
+ * out in the order of its walk. In a string most tokens are allowed by their number of characters,
+ * without a look at their bytes, and the walk visits the rest. */
 #include "worker/infer/vocabulary.h"
 
 #include <stdio.h>
@@ -81,20 +81,22 @@ static int read_pieces(struct token_list *p, struct tokenizer *t, int64_t n_voca
     return 0;
 }
 
-static bool is_whole(const struct token_bytes *p)
+/* Returns the number of characters, or 0 if the bytes are not whole characters. */
+static int32_t characters(const struct token_bytes *p)
 {
-    int32_t i = 0;
-    for (int k; i < p->size && (k = utf8_len(p->bytes + i, p->bytes + p->size)) > 0;) i += k;
-    return i == p->size;
+    int32_t i = 0, n = 0;
+    for (int k; i < p->size && (k = utf8_len(p->bytes + i, p->bytes + p->size)) > 0; n++) i += k;
+    return i == p->size ? n : 0;
 }
 
-/* Tells whether a text stays in a string with any characters after this token. */
-static bool is_plain(const struct token_bytes *p)
+/* Returns the number of characters of a token after which a text stays in a string. Returns 0 for
+ * other tokens. */
+static int32_t plain_characters(const struct token_bytes *p)
 {
     for (int32_t i = 0; i < p->size; i++)
         if ((unsigned char)p->bytes[i] < 0x20 || p->bytes[i] == '"' || p->bytes[i] == '\\')
-            return false;
-    return is_whole(p);
+            return 0;
+    return characters(p);
 }
 
 /* Checks that each character that every grammar may ask for alone has a token. Keeps the tokens
@@ -113,7 +115,7 @@ static int check_bytes(struct vocabulary *v, struct token_list *p, struct err *e
                            c);
     for (int c = 0x80; c < 0xc0; c++) ends &= alone[c];
     for (int64_t i = 0; i < p->n; i++)
-        if (ends || is_whole(&p->v[i])) p->v[kept++] = p->v[i];
+        if (ends || characters(&p->v[i])) p->v[kept++] = p->v[i];
     p->n = kept;
     if (!ends) memset(alone + 0x80, 0, 0x80); /* these tokens are not kept */
     return 0;
@@ -173,20 +175,35 @@ static int make_tree(struct vocabulary_tree *t, const struct token_list *p, cons
     return 0;
 }
 
+/* Makes the masks of the tokens that stay in a string. */
+static int make_plain(struct vocabulary *v, const struct token_list *p, struct err *e)
+{
+    const int64_t words = vocabulary_words(v->n_vocab);
+    v->n_plain = 0;
+    for (int64_t i = 0; i < p->n; i++) {
+        const int32_t n = plain_characters(&p->v[i]);
+        if (n > v->n_plain) v->n_plain = n;
+    }
+    v->plain = calloc((size_t)(v->n_plain * words), sizeof *v->plain);
+    if (!v->plain) return buffer_full(e);
+    for (int64_t i = 0; i < p->n; i++) {
+        const int32_t n = plain_characters(&p->v[i]), id = p->v[i].id;
+        if (n) v->plain[(n - 1) * words + id / 64] |= (uint64_t)1 << id % 64;
+    }
+    for (int64_t i = words; i < v->n_plain * words; i++) v->plain[i] |= v->plain[i - words];
+    return 0;
+}
+
 static int make(struct vocabulary *v, struct token_list *p, struct tokenizer *t, struct err *e)
 {
-    const size_t words = (size_t)vocabulary_words(v->n_vocab);
-    if (read_pieces(p, t, v->n_vocab, e) || check_bytes(v, p, e)) return -1;
+    if (read_pieces(p, t, v->n_vocab, e) || check_bytes(v, p, e) || make_plain(v, p, e)) return -1;
     qsort(p->v, (size_t)p->n, sizeof *p->v, by_bytes);
     v->id = malloc((size_t)(p->n + 1) * sizeof *v->id);
-    v->plain = calloc(words, sizeof *v->plain);
     v->state = malloc((VOCABULARY_TOKEN + 1) * sizeof *v->state);
-    if (!v->id || !v->plain || !v->state || text_add(&v->bytes, "", 0) < 0) return buffer_full(e);
-    for (int64_t i = 0; i < p->n; i++) {
-        v->id[i] = p->v[i].id;
-        if (is_plain(&p->v[i])) v->plain[v->id[i] / 64] |= (uint64_t)1 << v->id[i] % 64;
-    }
-    return make_tree(&v->all, p, NULL, e) || make_tree(&v->rest, p, v->plain, e) ? -1 : 0;
+    if (!v->id || !v->state || text_add(&v->bytes, "", 0) < 0) return buffer_full(e);
+    for (int64_t i = 0; i < p->n; i++) v->id[i] = p->v[i].id;
+    const uint64_t *const plain = v->plain + (v->n_plain - 1) * vocabulary_words(v->n_vocab);
+    return make_tree(&v->all, p, NULL, e) || make_tree(&v->rest, p, plain, e) ? -1 : 0;
 }
 
 int vocabulary_prepare(struct vocabulary *v, struct tokenizer *t, int64_t n_vocab, struct err *e)
@@ -268,14 +285,14 @@ static void walk(const struct vocabulary *v, const struct vocabulary_tree *t,
 void vocabulary_mask(const struct vocabulary *v, const struct grammar *g,
                      const struct grammar_state *s, uint64_t *mask)
 {
-    const size_t size = (size_t)vocabulary_words(v->n_vocab) * sizeof *mask;
-    const bool in_string = grammar_in_string(g, s);
+    const int64_t words = vocabulary_words(v->n_vocab);
+    const int32_t room = grammar_string_room(g, s), n = room < v->n_plain ? room : v->n_plain;
     v->state[0] = *s;
-    if (in_string)
-        memcpy(mask, v->plain, size);
+    if (n > 0)
+        memcpy(mask, v->plain + (n - 1) * words, (size_t)words * sizeof *mask);
     else
-        memset(mask, 0, size);
-    walk(v, in_string ? &v->rest : &v->all, g, mask);
+        memset(mask, 0, (size_t)words * sizeof *mask);
+    walk(v, room >= 0 ? &v->rest : &v->all, g, mask);
 }
 
 int vocabulary_take(struct vocabulary *v, struct tokenizer *t, const struct grammar *g,

@@ -3,9 +3,10 @@
  * the same ones.
  *
  * Memory: 12 bytes for each node of the tree, at most one for each byte of a token, 4 bytes for
- * each token, and VOCABULARY_TOKEN states of a grammar. It is allocated when the first request
- * has a grammar. Special tokens are not allowed, and no token of more than VOCABULARY_TOKEN
- * bytes. Every character of ASCII that can be printed has a token alone. Other bytes may have none:
+ * each token, a bit for each token and each number of characters that a token has, and
+ * VOCABULARY_TOKEN states of a grammar. It is allocated when the first request has a grammar.
+ * Special tokens are not allowed, and no token of more than VOCABULARY_TOKEN bytes. Every character
+ * of ASCII that can be printed has a token alone. Other bytes may have none:
  * a grammar with them is checked. If the vocabulary cannot end each character that a token begins,
  * only tokens of whole characters are allowed. */
 #ifndef SEQD_INFER_VOCABULARY_H
@@ -24,11 +25,14 @@ struct vocabulary { /* {0}: not prepared */
     int64_t n_vocab;
     struct vocabulary_tree all, rest; /* rest: tokens that do not stay in a string */
     int32_t *id;                      /* owned: ids in the order of their bytes */
-    uint64_t *plain;                  /* owned: a bit for each token that stays in a string */
-    struct grammar_state *state;      /* owned [VOCABULARY_TOKEN + 1] */
-    struct text bytes;                /* owned: bytes of the token that is taken */
-    bool alone[256];                  /* set for each byte that a token has alone */
-    struct err failed;                /* why it cannot be made; ERR_NONE if it can */
+    /* Owned [n_plain] masks. Mask k has a bit for each token that stays in a string and has at most
+     * k + 1 characters. No token has more than n_plain. */
+    uint64_t *plain;
+    int32_t n_plain;
+    struct grammar_state *state; /* owned [VOCABULARY_TOKEN + 1] */
+    struct text bytes;           /* owned: bytes of the token that is taken */
+    bool alone[256];             /* set for each byte that a token has alone */
+    struct err failed;           /* why it cannot be made; ERR_NONE if it can */
 };
 
 /* Makes the tree, unless it is made. Without a tokenizer the ids below 256 are bytes. Fails with
