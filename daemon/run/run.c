@@ -174,6 +174,9 @@ static void say_reason(struct one_run *r)
     char text[1024];
     if (!run_ask(r, text, sizeof text, WORDS("-q", "show", r->id, "--field", "reason.text")))
         fprintf(stderr, "seqd run: job %s can never start here: %s", r->id, text);
+    if (getenv("SLURM_JOB_ID") && !getenv("SLURM_CPUS_PER_TASK"))
+        fprintf(stderr, "seqd run: Slurm gives one core of a node to a job that asks for no more: "
+                        "--cpus-per-task=N or --exclusive\n");
 }
 
 /* Tells whether the agents have ended after a SIGTERM that only the agents received. Slurm sends

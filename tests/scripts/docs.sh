@@ -81,7 +81,8 @@ deploy/README.md docker build -f deploy/container/Containerfile --target coordin
 deploy/README.md seqctl nodes; seqctl usage; seqctl usage users
 deploy/README.md seqctl nodes drain b --reason "memory errors"
 deploy/README.md seqctl explain 7
-deploy/README.md sbatch --nodes=2 --gpus-per-node=8 --time=12:00:00 deploy/slurm/oneshot.sbatch train.json --root /data'
+deploy/README.md seqw --connect 10.0.0.1:7434 --state /var/lib/seqw --name gpu-1 --root /data --shared /mnt/lustre/seqd
+deploy/README.md sbatch --nodes=2 --gpus-per-node=8 --cpus-per-task=32 --time=12:00:00 deploy/slurm/oneshot.sbatch train.json --root /data'
 lib_start docs
 mkdir -p "$T/tree/build" "$T/doc"
 tests/scripts/tree.sh | grep -v '^tests/golden/' | tar -cf - -T - 2>/dev/null | tar -xf - -C "$T/tree"

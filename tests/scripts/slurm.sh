@@ -148,6 +148,17 @@ says "it is said" 'can never start here: needs 2 slots' log "$ID"
 interactive() { (cd "$T/data" && timeout 300 salloc -Q --nodes=2 --cpus-per-task=1 "$BIN/seqd" run job.json --output "$T/interactive"); }
 says "an interactive allocation" 'job 1 succeeded' interactive
 same "the weights are those of a plain run here, too" "$(weights "$T/interactive")" "$(weights "$T/plain")"
+is_alone() { (cd "$T/data" && ! SLURM_JOB_ID=0 timeout 60 "$BIN/seqd" run job.json --nodes 1 --slots 1); }
+says "without --cpus-per-task a way is named" 'asks for no more: --cpus-per-task=N' is_alone
+
+# Each job of an array has a spec, a state and results of its own.
+spec spec-1.json
+spec spec-2.json && sed -i 's/"seed": 3/"seed": 4/' "$T/data/spec-2.json"
+ARRAY=$(sbatch_run --array=1-2 --nodes=1 --cpus-per-task=2 "$script" spec-%a.json)
+ended_all() { [ "$(record "$ARRAY" | grep -c ' JobState=COMPLETED ')" -eq 2 ]; }
+check "an array of two" until_ok 1200 ended_all
+same "the weights of the first" "$(weights "$T/data/seqd-${ARRAY}_1")" "$(weights "$T/plain")"
+check "those of the second are others" test "$(weights "$T/data/seqd-${ARRAY}_2")" != "$(weights "$T/plain")"
 echo '{"kind": "nonsense"}' >"$T/data/bad.json"
 ended "a spec that is wrong" 1 --nodes=2 "$script" bad.json
 says "it is said" 'kind "nonsense" is not one of' log "$ID"
