@@ -78,6 +78,15 @@ void be_close(struct be *be)
     be->ops->close(be);
 }
 
+void be_attn_list(struct be *be, const struct attn_list_args *a)
+{
+    if (be->ops->attn_list) {
+        be->ops->attn_list(be, a);
+        return;
+    }
+    for (int64_t i = 0; i < a->n; i++) be->ops->attn_fwd(be, &a->call[i]);
+}
+
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
                  int64_t n_tasks)
 {

@@ -192,6 +192,14 @@ static inline int64_t attn_keys(const struct attn_fwd_args *a)
     return a->pages ? a->n_keys : a->kv.rows;
 }
 
+/* Calls of attn_fwd, such as those for the new tokens of several sequences, each of which has its
+ * own keys. Their o, m and l do not overlap. The results have the bits of the calls one after
+ * another, in any order. */
+struct attn_list_args {
+    const struct attn_fwd_args *call;
+    int64_t n;
+};
+
 /* Attention dropout. Each probability (row, key) of a head is either dropped, or kept and
  * multiplied by 1 / (1 - rate). A word of Philox4x32-10 decides whether it is dropped. The word
  * depends only on global indices. For this reason the mask does not depend on the number of ranks,
@@ -883,6 +891,7 @@ struct be_ops {
     void (*attn_sink_fwd)(struct be *, const struct attn_sink_fwd_args *);
     void (*attn_sink_bwd)(struct be *, const struct attn_sink_bwd_args *);
     void (*attn_fwd)(struct be *, const struct attn_fwd_args *);
+    void (*attn_list)(struct be *, const struct attn_list_args *); /* NULL: see be_attn_list */
     void (*attn_finish)(struct be *, const struct attn_finish_args *);
     void (*attn_merge)(struct be *, const struct attn_merge_args *);
     void (*attn_delta)(struct be *, const struct attn_delta_args *);
@@ -1052,6 +1061,9 @@ struct be_options {
 struct be *be_open(const struct be_options *o, struct err *e);
 void be_give_scratch(struct be *be, void *scratch, int64_t size);
 void be_close(struct be *be); /* NULL allowed */
+
+/* Computes a list of calls of attn_fwd: by attn_list or, if the device has none, call by call. */
+void be_attn_list(struct be *be, const struct attn_list_args *a);
 
 /* Runs fn(arg, t, worker) once for each t in [0, n_tasks), on n_threads threads of the host, of
  * which the caller is one. No operation may run meanwhile. The CPU device uses its own threads.

@@ -7,7 +7,7 @@
 #include "kernels/backend.h"
 
 /* version of struct be, struct be_ops and all args structs */
-#define KERNELS_ABI 16
+#define KERNELS_ABI 17
 
 /* Name of the struct kernels_plugin that the library exports. */
 #define KERNELS_PLUGIN "seqd_kernels"

@@ -75,6 +75,11 @@ static inline void shape_attn_fwd(const struct attn_fwd_args *a)
     assert(!a->pages || (!a->drop && a->n_keys >= 0 && a->kv.rows % CACHE_PAGE == 0));
 }
 
+static inline void shape_attn_list(const struct attn_list_args *a)
+{
+    for (int64_t i = 0; i < a->n; i++) shape_attn_fwd(&a->call[i]);
+}
+
 static inline bool shape_sink(struct tensor sink, int64_t n_heads)
 {
     return n_heads > 0 && shape_act(sink, 1, n_heads, sink.dtype);

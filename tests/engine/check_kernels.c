@@ -728,7 +728,7 @@ static const struct {
     {"gemm of rows decoded together", check_gemm_batch, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
     {"attn of few queries", check_attn_few, 0, true},
-    {"attn_fwd by a page table", check_paged, 0, true},
+    {"attn_list, attn_fwd by a page table", check_paged, 1, true},
     {"attn_sink_fwd, _bwd", check_attn_sink, 2, true},
     {"attn_merge", check_merge, 1, true},
     {"attn beside a plain computation", check_naive, 0, true},

@@ -1250,8 +1250,10 @@ static const struct fin_case {
 };
 enum { FIN_CASES = sizeof fin_cases / sizeof *fin_cases };
 
-/* Operations that compute nothing. They move bytes at most, whatever numbers the bytes encode. */
+/* Operations that compute nothing. They move bytes at most, whatever numbers the bytes encode. The
+ * calls of attn_list have the bits of attn_fwd. */
 static const size_t fin_movers[] = {FIN_SLOT(permute),
+                                    FIN_SLOT(attn_list),
                                     FIN_SLOT(fill),
                                     FIN_SLOT(copy),
                                     FIN_SLOT(upload),

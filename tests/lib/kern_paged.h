@@ -1,5 +1,6 @@
-/* kern_paged.h: checks attention by a page table, as a part of check_kernels. It must have the bits
- * of attention to the same keys without a table, whichever rows a call has. */
+/* kern_paged.h: checks attention by a page table, and lists of calls, as a part of check_kernels.
+ * They must have the bits of attention to the same keys without a table, whichever rows a call has.
+ */
 #ifndef SEQD_TESTS_KERN_PAGED_H
 #define SEQD_TESTS_KERN_PAGED_H
 
@@ -71,9 +72,8 @@ static void paged_free(struct paged *x)
     twin_free(x->pages), twin_free(x->lo), twin_free(x->hi);
 }
 
-/* Computes rows [r0, r0 + n) from the first n_keys keys, with the table or without it. */
-static struct paged_out paged_run(struct be *b, const struct paged *x, int64_t r0, int64_t n,
-                                  int64_t n_keys, bool table)
+/* Makes room for n rows, which have seen at most the sink. */
+static struct paged_out paged_begin(struct be *b, const struct paged *x, int64_t n)
 {
     const struct paged_shape *s = x->s;
     const int64_t C = s->H * s->D;
@@ -83,26 +83,50 @@ static struct paged_out paged_run(struct be *b, const struct paged *x, int64_t r
     if (s->sink)
         CALL(b, attn_sink_fwd,
              &(struct attn_sink_fwd_args){y.m.t.data, y.l.t.data, y.m.t.ld, n, s->H, x->sink.t});
-    CALL(b, attn_fwd,
-         &(struct attn_fwd_args){.q = tensor_sub(x->q.t, r0, n, 0, C),
-                                 .kv = table ? x->pool.t
-                                             : tensor_sub(x->kv.t, 0, n_keys, 0, x->kv.t.cols),
-                                 .o = y.o.t,
-                                 .m = y.m.t.data,
-                                 .l = y.l.t.data,
-                                 .ml_ld = y.m.t.ld,
-                                 .lo = x->lo + r0,
-                                 .hi = x->hi + r0,
-                                 .n_heads = s->H,
-                                 .n_kv_heads = s->Hk,
-                                 .head_dim = s->D,
-                                 .scale = (float)(1 / sqrt((double)s->D)),
-                                 .cap = s->cap,
-                                 .pages = table ? x->pages : NULL,
-                                 .n_keys = table ? n_keys : 0});
+    return y;
+}
+
+static void paged_end(struct be *b, const struct paged *x, const struct paged_out *y)
+{
     CALL(b, attn_finish,
-         &(struct attn_finish_args){y.o.t, y.out.t, y.m.t.data, y.l.t.data, y.m.t.ld, s->H, s->D});
-    CHECK(box_intact(y.o) && box_intact(y.m) && box_intact(y.l) && box_intact(y.out));
+         &(struct attn_finish_args){y->o.t, y->out.t, y->m.t.data, y->l.t.data, y->m.t.ld, x->s->H,
+                                    x->s->D});
+    CHECK(box_intact(y->o) && box_intact(y->m) && box_intact(y->l) && box_intact(y->out));
+}
+
+/* Returns the call for rows [r0, r0 + n), which are rows of y from `at` on, and the first n_keys
+ * keys, with the table or without it. */
+static struct attn_fwd_args paged_call(const struct paged *x, const struct paged_out *y, int64_t at,
+                                       int64_t r0, int64_t n, int64_t n_keys, bool table)
+{
+    const struct paged_shape *s = x->s;
+    const int64_t C = s->H * s->D;
+    return (struct attn_fwd_args){.q = tensor_sub(x->q.t, r0, n, 0, C),
+                                  .kv = table ? x->pool.t
+                                              : tensor_sub(x->kv.t, 0, n_keys, 0, x->kv.t.cols),
+                                  .o = tensor_sub(y->o.t, at, n, 0, C),
+                                  .m = (float *)y->m.t.data + at,
+                                  .l = (float *)y->l.t.data + at,
+                                  .ml_ld = y->m.t.ld,
+                                  .lo = x->lo + r0,
+                                  .hi = x->hi + r0,
+                                  .n_heads = s->H,
+                                  .n_kv_heads = s->Hk,
+                                  .head_dim = s->D,
+                                  .scale = (float)(1 / sqrt((double)s->D)),
+                                  .cap = s->cap,
+                                  .pages = table ? x->pages : NULL,
+                                  .n_keys = table ? n_keys : 0};
+}
+
+/* Computes rows [r0, r0 + n) from the first n_keys keys, with the table or without it. */
+static struct paged_out paged_run(struct be *b, const struct paged *x, int64_t r0, int64_t n,
+                                  int64_t n_keys, bool table)
+{
+    struct paged_out y = paged_begin(b, x, n);
+    const struct attn_fwd_args a = paged_call(x, &y, 0, r0, n, n_keys, table);
+    CALL(b, attn_fwd, &a);
+    paged_end(b, x, &y);
     return y;
 }
 
@@ -130,6 +154,26 @@ static void paged_part(const struct paged *x, const struct paged_out *all, int64
     paged_out_free(&y);
 }
 
+/* Computes all rows by one list, whose calls have 1, 2, 3, ... rows up to `most`, with the table
+ * and without it in turn, and compares them with `all`. */
+static void paged_list(struct be *b, const struct paged *x, const struct paged_out *all,
+                       int64_t most)
+{
+    struct attn_fwd_args call[70];
+    struct paged_out y = paged_begin(b, x, x->T);
+    int64_t n_calls = 0;
+    for (int64_t r0 = 0, n; r0 < x->T; r0 += n, n_calls++) {
+        n = 1 + n_calls % most;
+        if (n > x->T - r0) n = x->T - r0;
+        call[n_calls] = paged_call(x, &y, r0, r0, n, x->hi[r0 + n - 1], n_calls % 2 == 0);
+    }
+    CALL(b, attn_list, &(struct attn_list_args){call, n_calls});
+    paged_end(b, x, &y);
+    CHECK_MSG(paged_same(&y, all, 0), "a list of %lld calls of %lld rows differs",
+              (long long)n_calls, (long long)x->T);
+    paged_out_free(&y);
+}
+
 /* Checks a shape with T rows. Each of them must have the same bits alone, in calls of few rows, and
  * in a call with all rows, in which later keys are there already. */
 static void check_paged_shape(const struct paged_shape *s, int64_t T)
@@ -146,6 +190,10 @@ static void check_paged_shape(const struct paged_shape *s, int64_t T)
     CHECK_MSG(other || paged_same(&all, &plain, 0), "a table changes bits");
     for (int64_t r0 = 0; r0 < T; r0 += 1 + T / 6) paged_part(&x, &all, r0, 1);
     for (int64_t n = 2; n < T; n += 1 + n) paged_part(&x, &all, T - n - 1, n);
+    if (be->ops->attn_list) {
+        paged_list(be, &x, &all, 1);
+        paged_list(be_other, &x, &all, 12);
+    }
     if (test_failures_now)
         printf("  ^ %lld rows, %lld keys, %lld heads of %lld and %lld of keys, cap %g, sink %d\n",
                (long long)T, (long long)s->n_keys, (long long)s->H, (long long)s->D,

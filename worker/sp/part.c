@@ -27,26 +27,33 @@ void sp_part_start(struct sp *sp, const struct sp_part *p)
     sp->be->ops->fill(sp->be, p->l, s->n_heads * p->ld, 0);
 }
 
+struct attn_fwd_args sp_part_call(const struct sp *sp, const struct sp_part *p, struct tensor q,
+                                  const struct sp_keys *keys, const int64_t *lo, const int64_t *hi)
+{
+    const struct sp_attn_shape *s = &sp->shape;
+    return (struct attn_fwd_args){.q = q,
+                                  .kv = keys->kv,
+                                  .pages = keys->pages,
+                                  .n_keys = keys->n,
+                                  .o = p->o,
+                                  .m = p->lse,
+                                  .l = p->l,
+                                  .ml_ld = p->ld,
+                                  .lo = lo,
+                                  .hi = hi,
+                                  .kv_pos = 0,
+                                  .n_heads = s->n_heads,
+                                  .n_kv_heads = s->n_kv_heads,
+                                  .head_dim = s->head_dim,
+                                  .scale = s->scale,
+                                  .cap = s->cap};
+}
+
 void sp_part_add(struct sp *sp, const struct sp_part *p, struct tensor q,
                  const struct sp_keys *keys, const int64_t *lo, const int64_t *hi)
 {
-    const struct sp_attn_shape *s = &sp->shape;
-    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = q,
-                                                          .kv = keys->kv,
-                                                          .pages = keys->pages,
-                                                          .n_keys = keys->n,
-                                                          .o = p->o,
-                                                          .m = p->lse,
-                                                          .l = p->l,
-                                                          .ml_ld = p->ld,
-                                                          .lo = lo,
-                                                          .hi = hi,
-                                                          .kv_pos = 0,
-                                                          .n_heads = s->n_heads,
-                                                          .n_kv_heads = s->n_kv_heads,
-                                                          .head_dim = s->head_dim,
-                                                          .scale = s->scale,
-                                                          .cap = s->cap});
+    const struct attn_fwd_args a = sp_part_call(sp, p, q, keys, lo, hi);
+    sp->be->ops->attn_fwd(sp->be, &a);
 }
 
 void sp_part_finish(struct sp *sp, const struct sp_part *p, struct tensor out)

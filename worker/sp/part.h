@@ -21,6 +21,9 @@ void sp_part_start(struct sp *sp, const struct sp_part *p);
  * that each query sees. */
 void sp_part_add(struct sp *sp, const struct sp_part *p, struct tensor q,
                  const struct sp_keys *keys, const int64_t *lo, const int64_t *hi);
+/* Returns the call of attn_fwd that sp_part_add makes. */
+struct attn_fwd_args sp_part_call(const struct sp *sp, const struct sp_part *p, struct tensor q,
+                                  const struct sp_keys *keys, const int64_t *lo, const int64_t *hi);
 /* Normalises the results, into out, which may be p->o. */
 void sp_part_finish(struct sp *sp, const struct sp_part *p, struct tensor out);
 

@@ -96,15 +96,18 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, const stru
 {
     const int64_t n = a->q.rows;
     const struct sp_part all = sp_part_at(sp, d->parts + sp->shard.r * d->size, n, d->l);
+    struct attn_fwd_args call[JOB_MAX_BATCH];
+    int64_t n_calls = 0;
     sp_part_start(sp, &all);
     upload_ranges(sp, a, d);
     for (int64_t i = 0; i < n; i++) {
         const struct sp_part row = {tensor_sub(all.o, i, 1, 0, all.o.cols), all.lse + i, all.l + i,
                                     n};
         if (a->keys[i].n > a->keys[i].lo)
-            sp_part_add(sp, &row, tensor_sub(a->q, i, 1, 0, a->q.cols), &a->keys[i], d->range + i,
-                        d->range + n + i);
+            call[n_calls++] = sp_part_call(sp, &row, tensor_sub(a->q, i, 1, 0, a->q.cols),
+                                           &a->keys[i], d->range + i, d->range + n + i);
     }
+    be_attn_list(sp->be, &(struct attn_list_args){call, n_calls});
     sp_part_finish(sp, &all, sp->shard.P == 1 ? a->o : all.o);
 }
 
