@@ -61,14 +61,35 @@ void conn_bury(struct front_conn *c)
     c->f->dead = c;
 }
 
+static void enter_crowd(struct front_conn *c)
+{
+    struct front *f = c->f;
+    c->crowded = true;
+    if (!c->crowded_ms) c->crowded_ms = conn_now_ms();
+    c->crowd_next = NULL;
+    c->crowd_at = f->crowd_end;
+    *f->crowd_end = c;
+    f->crowd_end = &c->crowd_next;
+}
+
+static void leave_crowd(struct front_conn *c)
+{
+    if (!c->crowded) return;
+    c->crowded = false;
+    *c->crowd_at = c->crowd_next;
+    if (c->crowd_next)
+        c->crowd_next->crowd_at = c->crowd_at;
+    else
+        c->f->crowd_end = c->crowd_at;
+}
+
 void conn_kill(struct front_conn *c)
 {
     if (c->killed) return;
     c->killed = true;
     close_side(c, CLIENT);
     close_side(c, LIBRARY);
-    c->f->n_crowded -= c->crowded;
-    c->crowded = false;
+    leave_crowd(c);
     if (c->narrow) c->f->n_narrow--; /* the next narrow connection must find room immediately */
     if (c->place.idle) budget_remove(&c->place); /* so must the connection that replaces c */
     if (c->served) c->f->calls.gone(c->f->arg, c);
@@ -101,11 +122,12 @@ static bool reads(const struct front_conn *c)
     return c->phase == LINGER || (c->intake.phase != INTAKE_DONE && !conn_waits(c, LIBRARY));
 }
 
-/* Tells whether a new client may take the place of this one. A stranger that does not read its
- * answer may be replaced, too. */
+/* Tells whether a new client may take the place of this one. A stranger that sends a body or does
+ * not read its answer may be replaced, too. */
 static bool is_replaceable(const struct front_conn *c)
 {
-    return !conn_answers(c) || (conn_waits(c, CLIENT) && !c->place.known);
+    const bool sends = c->phase == SERVING && c->intake.phase != INTAKE_HEAD && c->place.known;
+    return (!conn_answers(c) && !sends) || (conn_waits(c, CLIENT) && !c->place.known);
 }
 
 void conn_ask_events(struct front_conn *c)
@@ -226,13 +248,15 @@ static int attach(void *arg)
     int pair[2];
     if (c->served) return 0;
     if (is_counted(c) && f->n_served >= places(c)) {
-        c->crowded = true;
-        if (!c->crowded_ms) c->crowded_ms = conn_now_ms();
-        f->n_crowded++;
+        enter_crowd(c);
+        return 1;
+    }
+    c->unpaired = socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0;
+    if (c->unpaired) {
+        enter_crowd(c);
         return 1;
     }
     c->crowded_ms = 0;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) return -1;
     c->sock[LIBRARY].fd = pair[0];
     if (f->calls.open(f->arg, c, pair[1])) return -1;
     c->served = true;
@@ -364,8 +388,7 @@ static int answer_crowded(struct front_conn *c)
 void conn_retry(struct front_conn *c, bool late)
 {
     const struct intake_rules r = rules(c);
-    c->crowded = false;
-    c->f->n_crowded--;
+    leave_crowd(c);
     int rc = late ? answer_crowded(c) : intake_next(&c->intake, &r, &c->sock[LIBRARY]);
     set_body_deadline(c, !late);
     if (!rc && !late) rc = read_held(c);

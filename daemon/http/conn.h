@@ -28,6 +28,7 @@ enum phase {
 
 struct front_conn {
     struct front_conn *next, **at;
+    struct front_conn *crowd_next, **crowd_at; /* in the line of crowded connections */
     struct front *f;
     struct sock sock[2]; /* [CLIENT] is the client's socket, [LIBRARY] is front's end of the socket
                           * pair to the library */
@@ -37,6 +38,7 @@ struct front_conn {
     bool counted;        /* its place in the library is one of o.max_served */
     bool retiring;       /* the library has been told that no more requests follow for now */
     bool crowded;        /* its request waits for a place in the library, since crowded_ms */
+    bool unpaired;       /* there were no descriptors for its place */
     bool over;           /* the client has too many connections; this one ends with its answer */
     bool narrow, again;  /* narrow: the connection is narrow (front.h); again: it has had an answer
                           * before */
@@ -66,7 +68,8 @@ struct front {
     struct front_conn *first, *dead; /* open connections, newest first; dead connections that are
                                       * to be freed */
     struct budget pool[1 + DOORS];   /* [0] is for all; [1 + i] is for the clients of door i */
-    int n_narrow, n_crowded;
+    struct front_conn *crowd, **crowd_end; /* crowded connections, in the order of their requests */
+    int n_narrow;
     int n_served;         /* connections of the library that o.max_served counts */
     int n_closed;         /* connections that the library has released since trimmed_ms */
     int64_t trimmed_ms;   /* when free memory was last given back to the system */

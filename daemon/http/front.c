@@ -177,16 +177,20 @@ static void sweep(struct front *f)
     }
 }
 
-/* Gives the places of idle connections to requests that wait for a place. */
+/* Gives the places of idle connections to requests that wait for a place, in the order in which
+ * they came. Refuses those that have waited too long. */
 static void serve_crowd(struct front *f)
 {
     const int64_t now = conn_now_ms();
-    for (struct front_conn *c = f->first, *next; c && f->n_crowded; c = next) {
+    for (struct front_conn *c = f->first, *next; c; c = next) {
         next = c->next;
-        if (c->crowded && (f->n_served < f->o.max_served || now - c->crowded_ms >= CROWD_MS))
-            conn_retry(c, f->n_served >= f->o.max_served);
-        else
-            conn_retire(c);
+        conn_retire(c);
+    }
+    struct front_conn **const end = f->crowd_end; /* connections that enter again come after it */
+    for (struct front_conn *c = f->crowd, *next; c; c = next) {
+        next = end == &c->crowd_next ? NULL : c->crowd_next;
+        const bool full = f->n_served >= f->o.max_served, late = now - c->crowded_ms >= CROWD_MS;
+        if (!full || late) conn_retry(c, late && (full || c->unpaired));
     }
 }
 
@@ -241,10 +245,10 @@ static void *run(void *arg)
     int64_t swept = 0, end = 0;
     for (;;) {
         int64_t wait = f->calls.run(f->arg);
-        if (f->n_crowded) serve_crowd(f);
+        if (f->crowd) serve_crowd(f);
         free_dead(f);
         if (wait < 0 || wait > tick) wait = tick;
-        if (f->n_crowded && wait > 10) wait = 10;
+        if (f->crowd && wait > 10) wait = 10;
         if (f->accept_at_ms && wait > 100) wait = 100;
         if (f->finishing) {
             if (!end) end = conn_now_ms() + 1000;
@@ -282,6 +286,7 @@ struct front *front_create(const struct front_options *o, int library_fd,
     f->o = *o;
     f->calls = *calls;
     f->arg = arg;
+    f->crowd_end = &f->crowd;
     open_pools(f);
     f->epoll = epoll_create1(EPOLL_CLOEXEC);
     f->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -28,6 +28,7 @@ static struct {
     struct http_peer peer; /* peer of the last request */
     int n_held;            /* requests of /hold, which wait for let_go() */
     struct http_req *held[128];
+    int order[8], n_order; /* tokens of requests that were held, in their order */
 } s;
 
 static char reply[65536];
@@ -38,7 +39,9 @@ static void on_request(void *arg, struct http_req *r)
     const char *token = http_header(r, "authorization");
     s.peer = *http_peer(r);
     if (token) http_known(r, atoi(token));
-    if (!strcmp(http_path(r), "/hold"))
+    const bool held = !strcmp(http_path(r), "/hold");
+    if (held && token && s.n_order < 8) s.order[s.n_order++] = atoi(token);
+    if (held)
         s.held[s.n_held++] = r;
     else
         http_reply(r, 200, "text/plain", "ok\n", 3);
@@ -339,6 +342,31 @@ static void test_served(void)
     most_served = 0;
 }
 
+/* Checks that requests which wait for a place in the library get it in the order in which they
+ * came. A slow machine may refuse some. */
+static void test_crowd_order(void)
+{
+    int fd[6];
+    char header[32];
+    most_served = 1;
+    s.n_order = 0;
+    begin("127.0.0.1:0", 64);
+    hold(fd[0] = dial_tcp(), "");
+    for (int k = 1; k < 6; k++) {
+        snprintf(header, sizeof header, "Authorization: %d\r\n", k);
+        tell(fd[k] = dial_tcp(), "/hold", header);
+    }
+    for (int k = 1; k < 6; k++)
+        for (struct pollfd p = {fd[k], POLLIN, 0}; poll(&p, 1, 0) <= 0; loop_turn(s.loop, 1))
+            let_go();
+    CHECK(s.n_order > 0);
+    for (int k = 1; k < s.n_order; k++)
+        CHECK_MSG(s.order[k - 1] < s.order[k], "%d before %d", s.order[k - 1], s.order[k]);
+    for (int k = 0; k < 6; k++) close(fd[k]);
+    finish();
+    most_served = 0;
+}
+
 /* Checks the division of descriptors. A process with few of them serves few clients. */
 static void test_divide(void)
 {
@@ -475,6 +503,7 @@ int main(void)
     RUN(test_busy);
     RUN(test_tokens);
     RUN(test_served);
+    RUN(test_crowd_order);
     RUN(test_divide);
     RUN(test_same_client);
     RUN(test_forwarded);
