@@ -126,9 +126,9 @@ static void fail(struct openai_request *q, const char *text)
 static void on_piece(void *arg, const struct msg *m, bool first)
 {
     struct openai_request *q = arg;
-    if (!m->more) {
+    if (!m->more) { /* an end that is not rank 0's, such as that of a drain, has no total */
         q->served = NULL;
-        users_served(control_users(q->R->control), q->who.user, m->total,
+        users_served(control_users(q->R->control), q->who.user, m->total ? m->total : q->n_pieces,
                      control_now_ms(q->R->control));
     }
     if (!first) {

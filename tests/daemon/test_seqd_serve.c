@@ -111,19 +111,25 @@ static void begin_serving(void)
     report_loaded();
 }
 
-static void answer(int status, const char *bytes, size_t size, bool stream, bool more)
+static void answer_of_total(int32_t total, int status, const char *bytes, size_t size, bool stream,
+                            bool more)
 {
     control_link_calls.message(w.control, "n1",
                                &(struct msg){.type = MSG_ANSWER,
                                              .job = told.ask.job,
                                              .epoch = told.ask.epoch,
-                                             .total = more ? 0 : 7,
+                                             .total = total,
                                              .request = told.ask.request,
                                              .status = status,
                                              .stream = stream,
                                              .more = more,
                                              .data = bytes,
                                              .size = size});
+}
+
+static void answer(int status, const char *bytes, size_t size, bool stream, bool more)
+{
+    answer_of_total(more ? 0 : 7, status, bytes, size, stream, more);
 }
 
 /* Sends a request, and waits until the node has it. */
@@ -729,6 +735,18 @@ static void test_limits(void)
     answer(200, "{}", 2, false, false);
     CHECK(answer_of(next) == 200);
     CHECK_MSG(strstr(reply, "remaining-tokens: 84\r\n"), "%s", reply);
+    /* and so does one that the job cuts off, as at the end of a drain */
+    const int cut = ask_as(text, COMPLETIONS, body);
+    UNTIL(told.n_asks == 6);
+    answer(200, "data: 1\n\n", 9, true, true);
+    answer(0, "data: 2\n\n", 9, true, true);
+    answer_of_total(0, 0, "data: {}\n\n", 10, true, false);
+    CHECK(answer_of(cut) == 200);
+    const int last = ask_as(text, COMPLETIONS, body);
+    UNTIL(told.n_asks == 7);
+    answer(200, "{}", 2, false, false);
+    CHECK(answer_of(last) == 200);
+    CHECK_MSG(strstr(reply, "remaining-tokens: 75\r\n"), "%s", reply);
     t->limits = (struct users_limits){0};
     finish();
 }
