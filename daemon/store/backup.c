@@ -92,8 +92,20 @@ static int check_room(const struct backups *b, const char *dir, struct err *e)
                    (long long)(need >> 20) + 1, dir, (long long)(left >> 20));
 }
 
+static int is_stopping(void *arg)
+{
+    struct backups *b = arg;
+    pthread_mutex_lock(&b->mutex);
+    const bool yes = b->stop;
+    pthread_mutex_unlock(&b->mutex);
+    return yes;
+}
+
+/* Makes a stop end what runs on the connection, which may be NULL. sqlite3_interrupt does nothing
+ * if no statement runs yet, and the handler is not called inside of a check. */
 static void remember(struct backups *b, sqlite3 *db)
 {
+    if (db) sqlite3_progress_handler(db, 1000, is_stopping, b);
     pthread_mutex_lock(&b->mutex);
     b->db = db;
     if (b->stop && db) sqlite3_interrupt(db);
@@ -140,13 +152,15 @@ static int check_copy(struct backups *b, const char *path, struct err *e)
     int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
     remember(b, db);
     if (!rc) rc = sqlite3_prepare_v2(db, "PRAGMA integrity_check(1)", -1, &st, NULL);
-    if (!rc && sqlite3_step(st) == SQLITE_ROW) {
+    if (!rc && !is_stopping(b) && sqlite3_step(st) == SQLITE_ROW) {
         const char *word = (const char *)sqlite3_column_text(st, 0);
         sound = word && !strcmp(word, "ok");
     }
     remember(b, NULL);
     sqlite3_finalize(st);
-    if (!sound)
+    if (!sound && is_stopping(b))
+        err_set(e, ERR_ABORTED, "the backup of %s was stopped", b->path);
+    else if (!sound)
         err_set(e, ERR_CORRUPT, "the backup of %s is not sound: %s", b->path, sqlite3_errmsg(db));
     sqlite3_close(db);
     return sound ? 0 : -1;

@@ -158,8 +158,11 @@ int store_check_tables(sqlite3 *db, const char *path, store_check_stop *stop, vo
                                 NULL);
     char names[TABLES][TABLE_NAME];
     int n = 0;
-    while (!rc && n < TABLES && sqlite3_step(st) == SQLITE_ROW)
+    while (!rc && n < TABLES && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+        rc = SQLITE_OK;
         snprintf(names[n++], TABLE_NAME, "%s", (const char *)sqlite3_column_text(st, 0));
+    }
+    if (rc == SQLITE_DONE) rc = SQLITE_OK;
     sqlite3_finalize(st); /* before the checks, because each reads the newest commit */
     if (rc) return schema_damaged(db, path, e);
     sqlite3_progress_handler(db, OPS, on_progress, &b);

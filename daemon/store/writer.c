@@ -210,6 +210,16 @@ static void withdraw(struct store_writer *w, enum blocked why)
     }
 }
 
+/* Forgets what blocked the writer when nothing waits any more, so that the next request has all of
+ * STORE_WITHDRAW_MS. */
+static void unblock(struct store_writer *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->blocked = BLOCKED_NOT;
+    pthread_mutex_unlock(&w->mutex);
+    w->blocked_ms = 0;
+}
+
 /* Looks at the writer while requests wait. */
 static void on_look(void *arg)
 {
@@ -220,6 +230,7 @@ static void on_look(void *arg)
     pthread_mutex_unlock(&w->mutex);
     if (!why || !w->blocked_ms) w->blocked_ms = why ? now_ms : 0;
     if (why && now_ms - w->blocked_ms >= STORE_WITHDRAW_MS) withdraw(w, why);
+    if (why && !w->n_waiting) unblock(w);
     if (w->n_waiting) loop_timer_set(w->look_timer, LOOK_MS);
 }
 
