@@ -250,6 +250,7 @@ static int apply(struct commits *all, struct job *j, struct event *ev, struct jo
     if (kept) {
         j->n_orders++;
         store_client(t, order_may);
+        if (all->many) store_order_count(t, all->many), all->n_many++;
     } else {
         add_steps(t, j);
         note_attempt(j, ev);

@@ -45,7 +45,10 @@ struct commits {
     void *arg;
     int64_t last_job, last_event; /* the last ids that were assigned */
     int n_new;                    /* jobs that are being committed for the first time */
-    char doc[DOC_JOB_SIZE];       /* scratch of the loop thread */
+    /* order about many jobs (orders.h) whose orders are given now, 0 if there is none; events that
+     * were folded for such orders */
+    int64_t many, n_many;
+    char doc[DOC_JOB_SIZE]; /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
 };
 

@@ -8,6 +8,14 @@
 
 enum { AGAIN_MS = 1000 }; /* until a slice is repeated */
 
+/* One order of the slice that is under way. */
+struct slice_order {
+    struct many_order *m;
+    int64_t job;
+    bool withdrawn;
+    bool folded; /* the order has changed the job */
+};
+
 struct many_order {
     struct many_order *next;
     struct orders *o;
@@ -18,10 +26,12 @@ struct many_order {
     int n, at;    /* jobs; jobs of the slices so far */
     int waiting;  /* orders of this slice without an answer */
     int64_t n_done;
-    /* The slice as it began. If an order of it was withdrawn, the slice is repeated. */
-    int from;
-    int64_t n_before;
-    bool withdrawn;
+    /* orders of the slice that are still to be given; withdrawn ones are given again */
+    struct slice_order slice[ORDERS_SLICE];
+    int n_slice;
+    /* The first slice after a start. Some of its jobs may have accepted the order before, and are
+     * counted by the commits of that time. */
+    bool continued;
     struct loop_timer *again;
     orders_added *added;
     void *arg;
@@ -121,15 +131,33 @@ static void note(struct many_order *m)
     store_commit(all->store, t, NULL, NULL);
 }
 
+/* Begins a slice. */
+static void cut_slice(struct many_order *m)
+{
+    for (; m->n_slice < ORDERS_SLICE && m->at + m->n_slice < m->n; m->n_slice++)
+        m->slice[m->n_slice] = (struct slice_order){.m = m, .job = m->job[m->at + m->n_slice]};
+}
+
+/* Keeps those orders of the slice that were withdrawn, because the disk is full or another program
+ * has locked the database. The slice is over if there are none. */
+static bool is_over(struct many_order *m)
+{
+    int n = 0;
+    for (int i = 0; i < m->n_slice; i++)
+        if (m->slice[i].withdrawn) m->slice[n++] = m->slice[i];
+    m->n_slice = n;
+    return !n;
+}
+
 static void end_slice(struct many_order *m)
 {
     if (m->o->stopped) return;
-    if (m->withdrawn) { /* the disk is full, or another program has locked the database */
-        m->at = m->from;
-        m->n_done = m->n_before;
+    if (!is_over(m)) {
         loop_timer_set(m->again, AGAIN_MS);
         return;
     }
+    m->continued = false;
+    m->at = m->n - m->at > ORDERS_SLICE ? m->at + ORDERS_SLICE : m->n;
     note(m);
     if (m->at < m->n) {
         loop_post(m->o->all->loop, turn, m);
@@ -142,26 +170,30 @@ static void end_slice(struct many_order *m)
 
 static void on_ordered(void *arg, const struct job *j, const struct err *e)
 {
-    struct many_order *m = arg;
-    if (!e) m->n_done++;
-    if (store_withdrawn(e)) m->withdrawn = true;
+    struct slice_order *s = arg;
+    struct many_order *m = s->m;
+    if (!e && (s->folded || !m->continued)) m->n_done++;
+    s->withdrawn = store_withdrawn(e);
     if (e && e->code == ERR_PEER) m->o->stopped = true; /* the store is closed */
     if (!--m->waiting) end_slice(m);
 }
 
-/* Gives the orders of one slice. */
+/* Gives the orders of one slice, or gives those again that were withdrawn. */
 static void turn(void *arg)
 {
     struct many_order *m = arg;
-    m->from = m->at;
-    m->n_before = m->n_done;
-    m->withdrawn = false;
-    const int end = m->n - m->at > ORDERS_SLICE ? m->at + ORDERS_SLICE : m->n;
+    if (!m->n_slice) cut_slice(m);
+    const int n = m->n_slice; /* the last answer may come in its call */
     /* Count one more than there are orders. Otherwise an order that is refused inside its call
      * could end the slice too early. */
-    m->waiting = end - m->at + 1;
-    while (m->at < end)
-        orders_rows[m->what].call(m->o->all, m->job[m->at++], m->who, on_ordered, m);
+    m->waiting = n + 1;
+    m->o->all->many = m->id; /* each commit counts itself, so that the count outlives seqd */
+    for (int i = 0; i < n; i++) {
+        const int64_t n_before = m->o->all->n_many;
+        orders_rows[m->what].call(m->o->all, m->slice[i].job, m->who, on_ordered, &m->slice[i]);
+        m->slice[i].folded = m->o->all->n_many > n_before;
+    }
+    m->o->all->many = 0;
     if (!--m->waiting) end_slice(m);
 }
 
@@ -237,6 +269,7 @@ static void continue_row(struct orders *o, const struct store_row *row)
     m->n = (int)n;
     m->at = (int)at;
     m->n_done = row->n[4];
+    m->continued = true;
     log_info("orders.continue", "order=%lld what=%s jobs=%d from=%d", (long long)m->id,
              orders_rows[m->what].name, m->n, m->at);
     loop_post(o->all->loop, turn, m);

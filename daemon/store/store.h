@@ -242,6 +242,8 @@ struct store_order {
     const char *who, *jobs; /* jobs: the ids of the jobs, in the form of orders.c */
 };
 void store_order_add(struct store_txn *t, const struct store_order *o);
+/* Counts one more job that has accepted the order. */
+void store_order_count(struct store_txn *t, int64_t id);
 /* Sets how many of the order's jobs have been handled, and how many of these accepted the order.
  * If finished_ms is not 0, the order is finished, and the ids of its jobs are dropped. */
 void store_order_set(struct store_txn *t, int64_t id, int64_t n_handled, int64_t n_done,

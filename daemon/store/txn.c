@@ -96,6 +96,7 @@ const char *const txn_sql[OP_N] = {
                         "AND seq < (SELECT max(seq) FROM audit)",
     [OP_ORDER] = "INSERT INTO orders (id, at, what, n_jobs, who, jobs, handled, done, finished_at) "
                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, 0)",
+    [OP_ORDER_COUNT] = "UPDATE orders SET done = done + 1 WHERE id = ?1",
     [OP_ORDER_SET] = "UPDATE orders SET handled = ?2, done = ?3, finished_at = ?4, "
                      "jobs = CASE WHEN ?4 > 0 THEN '' ELSE jobs END WHERE id = ?1",
     /* Keep the newest row, so that no id is used twice. */
@@ -480,6 +481,11 @@ void store_order_add(struct store_txn *t, const struct store_order *k)
     struct txn_op *o = add_op(t, OP_ORDER);
     o->n[0] = k->id, o->n[1] = k->at_ms, o->n[2] = k->what, o->n[3] = k->n_jobs;
     o->text[0] = txn_copy(k->who), o->text[1] = txn_copy(k->jobs);
+}
+
+void store_order_count(struct store_txn *t, int64_t id)
+{
+    add_op(t, OP_ORDER_COUNT)->n[0] = id;
 }
 
 void store_order_set(struct store_txn *t, int64_t id, int64_t n_handled, int64_t n_done,

@@ -59,6 +59,7 @@ enum txn_op_type {
     OP_AUDIT_FORGET,
     OP_ENDED,
     OP_ORDER,
+    OP_ORDER_COUNT,
     OP_ORDER_SET,
     OP_ORDERS_FORGET,
     OP_ENDED_FILL,   /* carried out by remove.c, without a statement */
