@@ -16,11 +16,11 @@
 #define SPEC_LABEL_KEY   63  /* bytes */
 #define SPEC_LABEL_VALUE 255 /* bytes */
 
-#define NODE_MAX            256 /* largest number of nodes that a seqd knows at one time */
-#define JOB_MAX_RANKS       64  /* largest number of ranks of one job, on all its nodes together */
-#define JOB_MAX_BATCH       64  /* largest infer.batch, and largest serve.max_requests */
-#define JOB_AUTO_BATCH      16  /* most that a plan chooses: rows of kernels/cpu/gemm_few.inc */
-#define CACHE_PAGE          64  /* positions of a page of cached keys: a tile of attention */
+#define NODE_MAX            4096 /* largest number of nodes that a seqd knows at one time */
+#define JOB_MAX_RANKS       64   /* largest number of ranks of one job, on all its nodes together */
+#define JOB_MAX_BATCH       64   /* largest infer.batch, and largest serve.max_requests */
+#define JOB_AUTO_BATCH      16   /* most that a plan chooses: rows of kernels/cpu/gemm_few.inc */
+#define CACHE_PAGE          64   /* positions of a page of cached keys: a tile of attention */
 #define JOB_MAX_SEQ         ((int64_t)1 << 26)
 #define JOB_MAX_HEAD        256 /* largest head size: columns of an attention tile */
 #define JOB_MAX_LINEAR_HEAD 512 /* largest head size of keys and of values in linear attention */

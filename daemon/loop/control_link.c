@@ -9,23 +9,29 @@
 
 #define FORGET_MS 1000
 
-/* Forgets a node that is down and that no job needs, if the table of nodes is full. A search reads
- * every job, so there is at most one search per FORGET_MS, no matter how many callers there
- * are. */
-static bool make_room(struct control *c)
+/* Forgets nodes that are down and that no job needs, if the table of nodes is full. Returns NULL,
+ * or the reason for which there is no room. A search reads every job. It is followed by another
+ * one within FORGET_MS only if it has forgotten as many nodes as one search may, no matter how many
+ * callers there are. */
+static const char *make_room(struct control *c)
 {
     const int64_t now = loop_now_ms(c->o.loop);
-    if (now < c->next_forget_ms) return false;
-    c->next_forget_ms = now + FORGET_MS;
-    return cluster_forget_node(&c->cluster);
+    if (now < c->next_forget_ms)
+        return "as many nodes are known as there can be, and the last search for nodes that can be "
+               "forgotten ended less than a second ago";
+    const int n = cluster_forget_nodes(&c->cluster);
+    if (n < NODE_FORGET) c->next_forget_ms = now + FORGET_MS;
+    if (n) log_info("node.forget", "nodes=%d text=\"the table of nodes was full\"", n);
+    return n ? NULL
+             : "as many nodes are known as there can be, and each is up or holds something of a "
+               "job";
 }
 
 static const char *on_admit(void *arg, const struct msg *hello)
 {
     struct control *c = arg;
-    if (node_find(&c->cluster.nodes, hello->node) || c->cluster.nodes.n < NODE_MAX || make_room(c))
-        return NULL;
-    return "as many nodes are known as there can be, and each is up or holds something of a job";
+    if (node_find(&c->cluster.nodes, hello->node) || c->cluster.nodes.n < NODE_MAX) return NULL;
+    return make_room(c);
 }
 
 static void on_up(void *arg, const char *name, const struct msg *hello)

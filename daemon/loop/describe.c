@@ -146,7 +146,7 @@ static void describe_places(const struct cluster *k, const struct job *j, struct
         const int at = describe_node_index(k, p->node);
         /* this never happens, because a node with a part of a job is not forgotten */
         if (at < 0) break;
-        q->part[q->n_parts++] = (struct sched_part){(uint8_t)at, (uint8_t)p->n_ranks};
+        q->part[q->n_parts++] = (struct sched_part){(uint16_t)at, (uint16_t)p->n_ranks};
         for (int r = 0; r < p->n_ranks; r++, n++) {
             const struct node *node = &k->nodes.node[at];
             const char *uuid = j->gpus ? j->gpus[p->first_rank + r] : "";

@@ -65,7 +65,7 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
         }
         if (best < 0) return false;
         if (best_room > left) best_room = left;
-        j->part[j->n_parts++] = (struct sched_part){(uint8_t)best, (uint8_t)best_room};
+        j->part[j->n_parts++] = (struct sched_part){(uint16_t)best, (uint16_t)best_room};
         left -= best_room;
     }
     j->first = 0;
@@ -156,7 +156,7 @@ static bool find_place(struct sched_job *j, const struct sched_node *nodes, int 
     int one = best_fit(j, nodes, n);
     if (one >= 0) {
         j->n_parts = 1;
-        j->part[0] = (struct sched_part){(uint8_t)one, (uint8_t)j->n_ranks};
+        j->part[0] = (struct sched_part){(uint16_t)one, (uint16_t)j->n_ranks};
     } else if (j->one_node || !place_over_nodes(j, nodes, n)) {
         j->n_parts = 0;
         return false;
@@ -213,7 +213,7 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
     at->memory_held += NEED_ERRAND;
     at->alone = at->alone || j->alone;
     j->n_parts = 1;
-    j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
+    j->part[0] = (struct sched_part){(uint16_t)j->node, 1};
 }
 
 /* Frees the slots, GPUs and memory of the node, as if every attempt on the node had ended. */

@@ -48,7 +48,7 @@
 #include "api/wire.h"
 #include "daemon/sched/need.h"
 
-#define SCHED_NODES       256 /* one byte of a part can name a node */
+#define SCHED_NODES       4096
 #define SCHED_REASON_SIZE 320 /* room for two names of 63 bytes, and counts */
 #define SCHED_WHY_SIZE    64
 /* Preparations that may run at the same time on a node. Each is one process that reads files. */
@@ -57,10 +57,10 @@
 /* A part is a contiguous range of ranks, which follows the range of the previous part. The struct
  * is small because every queued job has an array for the largest placement. */
 struct sched_part {
-    uint8_t node; /* index into nodes */
-    uint8_t n_ranks;
+    uint16_t node; /* index into nodes */
+    uint16_t n_ranks;
 };
-_Static_assert(SCHED_NODES <= 256 && JOB_MAX_RANKS <= 255, "a part is two bytes");
+_Static_assert(SCHED_NODES <= UINT16_MAX && JOB_MAX_RANKS <= UINT16_MAX, "a part is four bytes");
 
 /* The resource that a rank takes. */
 enum sched_device {

@@ -8,7 +8,7 @@
 void cluster_init(struct cluster *k)
 {
     if (jobs_init(&k->jobs)) abort();
-    k->nodes.n = 0;
+    k->nodes = (struct nodes){0};
     k->quarantine = quarantine_create();
     k->cordons = cordons_create();
     k->users = (struct users){0};
@@ -109,9 +109,9 @@ static void hold_nodes(void *arg, struct job *j)
         hold(k, j->attempt->parts[i].place.node);
 }
 
-bool cluster_forget_node(struct cluster *k)
+int cluster_forget_nodes(struct cluster *k)
 {
     for (int i = 0; i < k->nodes.n; i++) k->nodes.node[i].held = false;
     jobs_each(&k->jobs, hold_nodes, k);
-    return node_forget_one(&k->nodes);
+    return nodes_forget(&k->nodes);
 }

@@ -30,8 +30,8 @@ const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAM
 int32_t cluster_reserved(const struct cluster *k, const char *node);
 /* Tells whether, in the committed state, no live or stale attempt is on the node. */
 bool cluster_is_empty(const struct cluster *k, const char *node);
-/* Forgets a node that is down and that no job needs. It looks at every job. Returns false if there
- * is no such node. Moves other nodes, as node_forget_one does. */
-bool cluster_forget_node(struct cluster *k);
+/* Forgets nodes that are down and that no job needs, as nodes_forget does. It looks at every job.
+ * Returns the number of nodes that it has forgotten. */
+int cluster_forget_nodes(struct cluster *k);
 
 #endif

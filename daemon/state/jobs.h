@@ -18,7 +18,7 @@
  * made no progress, it begins with the first attempt. */
 #define JOB_RETRY_MS       ((int64_t)24 * 3600 * 1000)
 #define JOB_BACKOFF_MAX_MS 60000
-/* largest number of failures in job.left, of which the newest are kept; equals NODE_MAX */
+/* largest number of failures in job.left, of which the newest are kept */
 #define JOB_MAX_LEFT 256
 
 #define JOB_REASON_SIZE 320 /* bytes of a reason's text, with its NUL */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "api/core/sha256.h"
 
 void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE])
@@ -19,29 +20,52 @@ void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE])
     out[INSTANCE_ID_SIZE - 1] = 0;
 }
 
-_Static_assert((NODE_HINTS & (NODE_HINTS - 1)) == 0 && NODE_MAX <= UINT16_MAX, "see node_find");
+enum { FIRST_ROOM = 16 }; /* a power of two */
+
+_Static_assert((NODE_MAX & (NODE_MAX - 1)) == 0 && NODE_MAX < UINT16_MAX, "see struct nodes");
+
+/* Returns the entry of t->at that has the name, or the empty entry at which it belongs. */
+static uint16_t *entry_of(const struct nodes *t, const char *name)
+{
+    const uint32_t mask = 4 * (uint32_t)t->room - 1;
+    uint32_t h = 2166136261u; /* FNV-1a */
+    for (const char *p = name; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
+    for (h ^= h >> 16;; h++) {
+        uint16_t *at = &t->at[h & mask];
+        if (!*at || !strcmp(t->node[*at - 1].name, name)) return at;
+    }
+}
 
 struct node *node_find(struct nodes *t, const char *name)
 {
-    uint32_t h = 2166136261u; /* FNV-1a */
-    for (const char *p = name; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
-    uint16_t *hint = &t->hint[(h ^ h >> 16) & (NODE_HINTS - 1)];
-    if (*hint < t->n && !strcmp(t->node[*hint].name, name)) return &t->node[*hint];
-    for (int i = 0; i < t->n; i++)
-        if (!strcmp(t->node[i].name, name)) {
-            *hint = (uint16_t)i;
-            return &t->node[i];
-        }
-    return NULL;
+    const uint16_t at = t->n ? *entry_of(t, name) : 0;
+    return at ? &t->node[at - 1] : NULL;
+}
+
+static void index_all(struct nodes *t)
+{
+    memset(t->at, 0, 4 * (size_t)t->room * sizeof *t->at);
+    for (int i = 0; i < t->n; i++) *entry_of(t, t->node[i].name) = (uint16_t)(i + 1);
+}
+
+static void grow(struct nodes *t)
+{
+    t->room = t->room ? 2 * t->room : FIRST_ROOM;
+    t->node = realloc(t->node, (size_t)t->room * sizeof *t->node);
+    t->at = realloc(t->at, 4 * (size_t)t->room * sizeof *t->at);
+    if (!t->node || !t->at) abort();
+    index_all(t);
 }
 
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms)
 {
     struct node *n = node_find(t, name);
     if (n || t->n == NODE_MAX) return n;
-    n = &t->node[t->n++];
+    if (t->n == t->room) grow(t);
+    n = &t->node[t->n];
     *n = (struct node){.since_ms = now_ms};
     snprintf(n->name, sizeof n->name, "%s", name);
+    *entry_of(t, n->name) = (uint16_t)++t->n;
     return n;
 }
 
@@ -137,27 +161,59 @@ struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms)
     return NULL;
 }
 
-bool node_forget_one(struct nodes *t)
+struct down {
+    int64_t since_ms;
+    int i;
+};
+
+static int by_age(const void *a, const void *b)
 {
-    struct node *old = NULL;
-    for (int i = 0; i < t->n; i++) {
-        struct node *n = &t->node[i];
-        if (!n->up && !n->held && (!old || n->since_ms < old->since_ms)) old = n;
+    const struct down *x = a, *y = b;
+    if (x->since_ms != y->since_ms) return x->since_ms < y->since_ms ? -1 : 1;
+    return x->i - y->i;
+}
+
+static void node_fini(struct node *n)
+{
+    node_stale_clear(n);
+    past_clear(n);
+}
+
+/* Ends the n listed nodes, and moves the others together in their order. */
+static void forget_listed(struct nodes *t, const struct down *list, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        node_fini(&t->node[list[i].i]);
+        t->node[list[i].i].name[0] = 0; /* no node has this name */
     }
-    if (!old) return false;
-    node_stale_clear(old);
-    past_clear(old);
-    memmove(old, old + 1, (size_t)(&t->node[t->n] - (old + 1)) * sizeof *old);
-    t->n--;
-    return true;
+    for (int i = 0; i < t->n; i++)
+        if (t->node[i].name[0] && kept++ < i) t->node[kept - 1] = t->node[i];
+    t->n = kept;
+    index_all(t);
+}
+
+int nodes_forget(struct nodes *t)
+{
+    struct down *list = mem_scratch((size_t)t->n * sizeof *list + 1);
+    int n = 0;
+    for (int i = 0; i < t->n; i++)
+        if (!t->node[i].up && !t->node[i].held) list[n++] = (struct down){t->node[i].since_ms, i};
+    if (n) {
+        qsort(list, (size_t)n, sizeof *list, by_age);
+        n = n < NODE_FORGET ? n : NODE_FORGET;
+        forget_listed(t, list, n);
+    }
+    free(list);
+    return n;
 }
 
 void nodes_fini(struct nodes *t)
 {
-    for (int i = 0; i < t->n; i++) {
-        node_stale_clear(&t->node[i]);
-        past_clear(&t->node[i]);
-    }
+    for (int i = 0; i < t->n; i++) node_fini(&t->node[i]);
+    free(t->node);
+    free(t->at);
+    *t = (struct nodes){0};
 }
 
 int node_net(const struct node *n)

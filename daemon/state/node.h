@@ -34,7 +34,7 @@ struct node {
     bool lost;   /* the node has been down for longer than --node-lost, and seqd has acted on
                   * this */
     bool joined; /* it has sent HELLO, so abi and instance are valid */
-    bool held;   /* a live job needs it; set just before node_forget_one */
+    bool held;   /* a live job needs it; set just before nodes_forget */
     char instance[INSTANCE_ID_SIZE];
     int64_t n_dropped; /* messages dropped because the node may not send them */
     int64_t since_ms;  /* time, by the loop's clock, at which the node came up or went down */
@@ -61,15 +61,17 @@ struct node {
     struct past *past;   /* owns */
 };
 
-/* a power of two, so large that few names share a hint */
-#define NODE_HINTS (8 * NODE_MAX)
+/* largest number of nodes that one call of nodes_forget forgets */
+#define NODE_FORGET (NODE_MAX / 4)
 
+/* Zeros are an empty table. It grows to NODE_MAX nodes. A call that adds or forgets a node may move
+ * all nodes, so pointers to nodes are invalid afterwards. */
 struct nodes {
-    int n;
-    struct node node[NODE_MAX];
-    /* By the hash of a name, the index at which a node of that hash was found last. node_find
-     * compares the name, so a hint may be out of date. */
-    uint16_t hint[NODE_HINTS];
+    int n, room;
+    struct node *node; /* owns [room] */
+    /* Owns [4 * room]: 1 + the index of a node, or 0. The search for a name begins at the name's
+     * hash and ends at a 0. */
+    uint16_t *at;
 };
 
 void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE]);
@@ -100,10 +102,9 @@ void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
  * if there is no such node. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);
 
-/* Forgets the node that has been down for the longest time, among the nodes whose member `held` is
- * false. Returns false if there is no such node. Moves other nodes, so pointers to nodes are
- * invalid afterwards. */
-bool node_forget_one(struct nodes *t);
+/* Forgets the nodes that have been down for the longest time, among the nodes whose member `held`
+ * is false. Forgets at most NODE_FORGET nodes, and returns their number. */
+int nodes_forget(struct nodes *t);
 
 void nodes_fini(struct nodes *t);
 

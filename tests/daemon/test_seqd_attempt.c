@@ -30,7 +30,9 @@ static struct job *job_of(int n_places)
     struct job *j = job_create(1, &s);
     CHECK(!job_fold(j, &(struct event){.type = EV_SUBMIT}, NULL) && !job_fold(j, &ev, NULL));
     j->attempt = attempt_create(j, 1000);
-    nodes = (struct nodes){.n = 2, .node = {{.name = "a", .up = true}, {.name = "b"}}};
+    nodes_fini(&nodes);
+    node_expect(&nodes, "a", 0)->up = true;
+    node_expect(&nodes, "b", 0);
     return j;
 }
 
@@ -223,5 +225,6 @@ int main(void)
     RUN(test_start_timeout);
     RUN(test_ends);
     RUN(test_drain);
+    nodes_fini(&nodes);
     return test_done("seqd_attempt");
 }

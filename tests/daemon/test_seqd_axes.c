@@ -62,10 +62,11 @@ static const struct way ways[] = {
 
 static void add_node(struct cluster *k, int slots)
 {
-    struct node *n = &k->nodes.node[k->nodes.n++];
-    *n = (struct node){.abi = WIRE_ABI, .up = true, .joined = true, .n_slots = slots};
-    snprintf(n->name, sizeof n->name, "n%d", k->nodes.n);
-    snprintf(n->address, sizeof n->address, "10.0.0.%d", k->nodes.n);
+    struct msg hello = {.abi = WIRE_ABI, .n_slots = slots};
+    const int number = k->nodes.n + 1;
+    snprintf(hello.node, sizeof hello.node, "n%d", number);
+    snprintf(hello.address, sizeof hello.address, "10.0.0.%d", number);
+    CHECK(node_up(&k->nodes, &hello, 0));
 }
 
 static void add_job(struct cluster *k, const struct axes *a)

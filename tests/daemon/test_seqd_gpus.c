@@ -475,7 +475,8 @@ static void test_refused(void)
     static struct nodes t;
     struct gpus_offer o;
     CHECK_STR(refused(&t, "cuda", 1), ""); /* no node is known */
-    t = (struct nodes){.n = 2, .node = {{.name = "n1", .up = true}, {.name = "n2"}}};
+    node_expect(&t, "n1", 0)->up = true;
+    node_expect(&t, "n2", 0);
     CHECK_STR(refused(&t, "cpu", 1), "");
     CHECK_STR(
         refused(&t, "cuda", 1),
@@ -504,6 +505,7 @@ static void test_refused(void)
     CHECK(o.per_node == 2);
     gpus_offer(&(struct nodes){.n = 0}, 1, &o);
     CHECK(o.per_node == 0);
+    nodes_fini(&t);
 }
 
 /* ---- everything at once ---------------------------------------------------------------------- */

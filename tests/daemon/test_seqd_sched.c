@@ -742,20 +742,21 @@ static void test_pinned(void)
     CHECK_STR(j.reason, "1/4 slots free on node a, which holds its checkpoint of step 7, needs 2");
 }
 
-/* Checks 32 gangs that fill 256 nodes in one pass. The data of each gang is on a node that an
- * earlier gang uses. */
+/* Checks gangs that fill all nodes in one pass. The data of each gang is on a node that an earlier
+ * gang uses. */
 static void test_full_house(void)
 {
     static struct sched_node n[SCHED_NODES];
-    static struct sched_job j[32];
+    enum { GANGS = SCHED_NODES / 8 };
+    static struct sched_job j[GANGS];
     int n_placed = 0;
     for (int i = 0; i < SCHED_NODES; i++)
         n[i] = (struct sched_node){.up = true, .net = 2, .n_slots = 8};
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < GANGS; i++)
         j[i] = (struct sched_job){.id = i + 1, .n_ranks = 64, .ring = 64, .only = i};
-    sched_pick(j, 32, n, SCHED_NODES, 0);
-    for (int i = 0; i < 32; i++) n_placed += j[i].node >= 0;
-    CHECK_MSG(n_placed == 32, "%d of 32 gangs are placed in the first pass", n_placed);
+    sched_pick(j, GANGS, n, SCHED_NODES, 0);
+    for (int i = 0; i < GANGS; i++) n_placed += j[i].node >= 0;
+    CHECK_MSG(n_placed == GANGS, "%d of %d gangs are placed in the first pass", n_placed, GANGS);
     for (int i = 0; i < SCHED_NODES; i++) CHECK(n[i].n_reserved == 8);
 }
 

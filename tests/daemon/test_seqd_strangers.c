@@ -417,8 +417,8 @@ static bool known(int i)
     return node_find((struct nodes *)control_nodes(w.control), name) != NULL;
 }
 
-/* Checks that the table has room for 256 names at a time. More than 256 nodes may connect one
- * after another. */
+/* Checks that the table has room for NODE_MAX names at a time. More nodes may connect one after
+ * another. */
 static void test_many_names(void)
 {
     begin();
@@ -442,12 +442,49 @@ static void test_many_names(void)
         if (i < 3) control_link_calls.down(w.control, m.node, "", 0);
     }
     CHECK(control_nodes(w.control)->n == NODE_MAX && node_of(A) && known(0));
-    CHECK(visit(300, false) && node_of(A) && !known(0) && known(1));
-    CHECK(visit(301, true) && visit(302, true) && visit(303, true));
-    CHECK(!visit(304, true)); /* all remaining nodes are up, or have a checkpoint */
-    CHECK(node_of(A) && !known(300) && known(301));
+    CHECK(visit(9000, false) && node_of(A) && !known(0) && !known(2) && known(3));
+    CHECK(control_nodes(w.control)->n == NODE_MAX - 2);
+    CHECK(visit(9001, true) && visit(9002, true) && known(9000));
+    CHECK(visit(9003, true) && !known(9000));
+    CHECK(!visit(9004, true)); /* all remaining nodes are up, or have a checkpoint */
+    CHECK(node_of(A) && known(9001));
     hello(A); /* a known node comes back */
     CHECK(node_of(A)->up && control_nodes(w.control)->n == NODE_MAX);
+    finish();
+}
+
+static const char *admit(const char *kind, int i, bool stay)
+{
+    struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
+    snprintf(m.node, sizeof m.node, "%s-%d", kind, i);
+    const char *why = control_link_calls.admit(w.control, &m);
+    if (!why) control_link_calls.up(w.control, m.node, &m);
+    if (!why && !stay) control_link_calls.down(w.control, m.node, "", 0);
+    return why;
+}
+
+/* Checks that as many other names as the table has take the place of names that are down, at one
+ * time. Every name must be found by itself afterwards. */
+static void test_all_names_change(void)
+{
+    char name[NODE_NAME];
+    begin();
+    const struct nodes *t = control_nodes(w.control);
+    for (int i = 0; i < NODE_MAX; i++) CHECK(!admit("old", i, i == 7));
+    for (int i = 0; i < NODE_MAX - 1; i++) CHECK(!admit("new", i, true));
+    const char *why = admit("new", NODE_MAX, true);
+    CHECK(why && strstr(why, "less than a second ago"));
+    w.now += 1001;
+    loop_turn(w.loop, 0);
+    why = admit("new", NODE_MAX, true);
+    CHECK(why && strstr(why, "each is up or holds"));
+    CHECK(t->n == NODE_MAX);
+    for (int i = 0; i < NODE_MAX - 1; i++) {
+        snprintf(name, sizeof name, "new-%d", i);
+        const struct node *n = node_find((struct nodes *)t, name);
+        CHECK(n && n->up && !strcmp(n->name, name));
+    }
+    CHECK(node_find((struct nodes *)t, "old-7") && !node_find((struct nodes *)t, "old-8"));
     finish();
 }
 
@@ -468,8 +505,8 @@ static void test_source_is_known(void)
         if (i == 1) control_link_calls.down(w.control, m.node, "", 0);
     }
     CHECK(control_nodes(w.control)->n == NODE_MAX && known(1));
-    CHECK(visit(300, true) && node_of(B) && !known(1));
-    CHECK(!visit(301, true) && node_of(B));
+    CHECK(visit(9000, true) && node_of(B) && !known(1));
+    CHECK(!visit(9001, true) && node_of(B));
     CHECK(is(1, "queued") && strstr(job(1)->reason, "node b"));
     hello(B);
     pass(1001);
@@ -532,6 +569,7 @@ int main(void)
     RUN(test_taken_name);
     RUN(test_taken_over_restart);
     RUN(test_many_names);
+    RUN(test_all_names_change);
     RUN(test_source_is_known);
     RUN(test_long_list);
     return test_done("seqd_strangers");
