@@ -368,6 +368,19 @@ static int gate_holder(void *arg, const struct pki_node *n, struct err *e)
     return 0;
 }
 
+/* Judges the certificate of a session that opens. Its use shows that the node has saved it, so the
+ * certificates that it has replaced go. */
+static int gate_session(void *arg, const struct pki_node *n, struct err *e)
+{
+    struct joins *j = arg;
+    if (gate_holder(j, n, e)) return -1;
+    if (!join_has_replaced(&j->t, n->name, n->serial)) return 0;
+    struct store_txn *t = store_begin();
+    join_replaced_drop(&j->t, t, n->name);
+    store_commit(j->o.store, t, NULL, NULL);
+    return 0;
+}
+
 /* ---- joining --------------------------------------------------------------------------------- */
 
 struct joining {
@@ -563,4 +576,4 @@ static void gate_join(void *arg, int64_t session, const struct pki_node *holder,
         issue(c, m->pem);
 }
 
-const struct link_gate joins_gate = {gate_holder, gate_join, gate_prove};
+const struct link_gate joins_gate = {gate_session, gate_join, gate_prove};

@@ -19,7 +19,10 @@
  * the answer was lost, the same key may join again with the same token. This does not count as a
  * second use of the token. Expired certificates leave the table. A certificate that is not in the
  * table is refused, so a revoked one is never accepted again. All functions are called on the loop
- * thread. */
+ * thread.
+ *
+ * A node's certificate goes when it has been replaced: once the node has opened a session with its
+ * newest certificate, the older ones are dropped. A node saves a certificate before it uses it. */
 #ifndef SEQD_DAEMON_ACCESS_JOIN_H
 #define SEQD_DAEMON_ACCESS_JOIN_H
 
@@ -29,8 +32,9 @@
 #include "daemon/store/store.h"
 
 #define JOIN_TOKENS 256
-/* largest number of unexpired certificates; a node has about two */
-#define JOIN_CERTIFICATES 8192
+/* largest number of unexpired certificates: two for each of NODE_MAX nodes and, with names that
+ * come and go, two for each of as many earlier names */
+#define JOIN_CERTIFICATES 16384
 /* certificates of one node; a new one replaces the oldest */
 #define JOIN_PER_NODE  16
 #define JOIN_KEY_NAMES "rank-[1-9]*"          /* nodes that may join by a key */

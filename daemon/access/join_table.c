@@ -155,6 +155,36 @@ void join_node_drop(struct join_table *j, struct store_txn *t, const char *node)
     drop(j, t, node, "");
 }
 
+static const struct certificate *newest(const struct join_table *j, const char *node)
+{
+    for (int i = j->n_certificates - 1; i >= 0; i--)
+        if (!strcmp(j->certificate[i].node, node)) return &j->certificate[i];
+    return NULL;
+}
+
+bool join_has_replaced(const struct join_table *j, const char *node, int64_t serial)
+{
+    const struct certificate *last = newest(j, node);
+    if (!last || last->serial != serial) return false;
+    for (const struct certificate *c = j->certificate; c < last; c++)
+        if (!c->revoked && !strcmp(c->node, node)) return true;
+    return false;
+}
+
+void join_replaced_drop(struct join_table *j, struct store_txn *t, const char *node)
+{
+    const struct certificate kept = *newest(j, node);
+    int n = 0;
+    for (int i = 0; i < j->n_certificates; i++) {
+        const struct certificate *c = &j->certificate[i];
+        if (c->serial != kept.serial && !c->revoked && !strcmp(c->node, node))
+            store_certificate_remove(t, c->serial);
+        else
+            j->certificate[n++] = *c;
+    }
+    j->n_certificates = n;
+}
+
 /* ---- revocations ----------------------------------------------------------------------------- */
 
 const struct revocation *join_revocation_find(const struct join_table *j, const char *node)

@@ -80,6 +80,10 @@ void join_table_prune(struct join_table *t, struct store_txn *txn, int64_t now_m
 void join_certificates_drop(struct join_table *t, struct store_txn *txn, const char *id);
 /* Drops all certificates of the node. */
 void join_node_drop(struct join_table *t, struct store_txn *txn, const char *node);
+/* Tells whether the certificate is the node's newest, and has replaced others. */
+bool join_has_replaced(const struct join_table *t, const char *node, int64_t serial);
+/* Drops the certificates of the node but for its newest, which exists, and for revoked ones. */
+void join_replaced_drop(struct join_table *t, struct store_txn *txn, const char *node);
 /* Drops the oldest certificate of the node if it already has JOIN_PER_NODE certificates. */
 void join_table_trim(struct join_table *t, struct store_txn *txn, const char *node);
 

@@ -16,17 +16,18 @@ enum {
     RETRY_MS = 5000,       /* delay before a refused node may connect again, if the reason for the
                             * refusal may be temporary */
     RETRY_VERSION_MS = 60000,
-    /* largest number of joins at the same time; the limit keeps strangers from using many
-     * resources of seqd */
-    MAX_JOINS = 32,
+    /* largest number of joins at the same time, for a cluster that starts at once; with messages of
+     * JOIN_SIZE, strangers make seqd keep at most 16 MiB */
+    MAX_JOINS = 1000,
     JOIN_SIZE = 16 << 10, /* largest message of a stranger */
-    HINTS = 2048          /* a power of two, so large that few nodes share a hint */
+    BUCKETS = 4096        /* a power of two */
 };
 
 struct link_session {
     struct links *link;
     struct rpc_stream *stream;
-    struct link_session *next;
+    struct link_session *next, **back; /* in links.sessions; *back points to this session */
+    struct link_session *same;         /* the next session of its bucket, if node is set */
     int64_t id;
     char node[NODE_NAME]; /* empty until HELLO */
     uint32_t abi;         /* ABI that the session speaks; valid once node is set */
@@ -35,7 +36,6 @@ struct link_session {
     bool refused;      /* REFUSED was sent, so the node should close the session */
     bool joining;      /* a JOIN waits for its answer */
     bool proved;       /* PROOF was sent */
-    uint32_t hint;     /* index of the only hint that may point to the session */
 };
 
 struct links {
@@ -45,7 +45,8 @@ struct links {
     const struct link_gate *gate; /* NULL if sessions are plain */
     void *gate_arg;
     struct link_session *sessions;
-    struct link_session *hint[HINTS]; /* by the hash of a node's name, the session found last */
+    struct link_session *bucket[BUCKETS]; /* the sessions of nodes, by the hash of the name */
+    int n_joins;                          /* sessions of strangers */
     int64_t last_id;
     struct loop *loop;
     struct loop_timer *watch;
@@ -54,18 +55,28 @@ struct links {
     struct arena arena;
 };
 
-static struct link_session *session_find(struct links *k, const char *node)
+static struct link_session **bucket_of(struct links *k, const char *node)
 {
     uint32_t h = 2166136261u; /* FNV-1a */
     for (const char *p = node; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
-    h = (h ^ h >> 16) & (HINTS - 1);
-    if (k->hint[h] && !strcmp(k->hint[h]->node, node)) return k->hint[h];
-    for (struct link_session *s = k->sessions; s; s = s->next)
-        if (!strcmp(s->node, node)) {
-            s->hint = h;
-            return k->hint[h] = s;
-        }
-    return NULL;
+    return &k->bucket[(h ^ h >> 16) & (BUCKETS - 1)];
+}
+
+static struct link_session *session_find(struct links *k, const char *node)
+{
+    struct link_session *s = *bucket_of(k, node);
+    while (s && strcmp(s->node, node)) s = s->same;
+    return s;
+}
+
+static void session_bind(struct link_session *s, const struct msg *hello)
+{
+    struct link_session **bucket = bucket_of(s->link, hello->node);
+    memcpy(s->node, hello->node, sizeof s->node);
+    memcpy(s->instance, hello->instance, sizeof s->instance);
+    s->abi = hello->abi;
+    s->same = *bucket;
+    *bucket = s;
 }
 
 static int session_send(struct link_session *s, const struct msg *m)
@@ -89,6 +100,9 @@ static void session_unbind(struct link_session *s, const char *why)
 {
     char node[NODE_NAME];
     if (!s->node[0]) return;
+    struct link_session **at = bucket_of(s->link, s->node);
+    while (*at != s) at = &(*at)->same;
+    *at = s->same;
     memcpy(node, s->node, sizeof node);
     s->node[0] = 0;
     s->link->calls->down(s->link->arg, node, why, s->silent_ms);
@@ -214,9 +228,7 @@ static void session_hello(struct link_session *s, const struct msg *m)
         session_unbind(old, "replaced by a new session");
         rpc_stream_close(old->stream);
     }
-    memcpy(s->node, m->node, sizeof s->node);
-    memcpy(s->instance, m->instance, sizeof s->instance);
-    s->abi = m->abi;
+    session_bind(s, m);
     if (s->abi < WIRE_ABI)
         log_warn("link.before",
                  "node=%s abi=%u version=\"%s\" text=\"it knows no grants: its jobs read whatever "
@@ -284,14 +296,6 @@ int link_port(const struct links *k)
     return rpc_server_port(k->server);
 }
 
-static int count_joins(const struct links *k)
-{
-    int n = 0;
-    for (const struct link_session *s = k->sessions; s; s = s->next)
-        n += rpc_stream_joins(s->stream);
-    return n;
-}
-
 static void stream_opened(void *arg, struct rpc_stream *stream)
 {
     struct links *k = arg;
@@ -299,9 +303,12 @@ static void stream_opened(void *arg, struct rpc_stream *stream)
     assert(s);
     *s = (struct link_session){
         .link = k, .stream = stream, .next = k->sessions, .id = ++k->last_id, .abi = WIRE_ABI};
+    if (s->next) s->next->back = &s->next;
+    s->back = &k->sessions;
     k->sessions = s;
     rpc_stream_set(stream, s);
-    if (rpc_stream_joins(stream) && count_joins(k) > MAX_JOINS)
+    k->n_joins += rpc_stream_joins(stream);
+    if (rpc_stream_joins(stream) && k->n_joins > MAX_JOINS)
         session_refuse(s, "too many nodes join at one time");
 }
 
@@ -342,11 +349,10 @@ static void stream_closed(void *arg, struct rpc_stream *stream, const char *why)
 {
     struct links *k = arg;
     struct link_session *s = rpc_stream_user(stream);
-    struct link_session **p = &k->sessions;
-    while (*p != s) p = &(*p)->next;
-    *p = s->next;
+    *s->back = s->next;
+    if (s->next) s->next->back = s->back;
+    k->n_joins -= rpc_stream_joins(stream);
     session_unbind(s, why);
-    if (k->hint[s->hint] == s) k->hint[s->hint] = NULL;
     free(s);
 }
 

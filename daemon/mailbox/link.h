@@ -107,7 +107,7 @@ struct link_calls {
 struct link_gate {
     /* Returns 0 if the holder of this certificate may have a session. Otherwise returns -1 and
      * sets *e. The caller has checked that seqd's own CA signed the certificate and that the
-     * certificate is valid now. */
+     * certificate is valid now. It is called at each HELLO. */
     int (*holder)(void *arg, const struct pki_node *n, struct err *e);
     /* Called for each JOIN. link_answer must be called for it, inside this call or later. `holder`
      * is NULL if the sender has only a token. */

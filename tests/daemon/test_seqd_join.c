@@ -611,13 +611,15 @@ static void test_unknown_serial(void)
 
 static void test_renewal(void)
 {
-    struct node n, m;
+    struct node n, m, first;
     struct pki_node was, is;
     const struct msg hello = hello_of("v1");
     start(0);
     const char *t = make_token("v*", 2, 600);
     node_key(&n, "v1");
-    CHECK(join(&n, t) && session(&n, &hello));
+    CHECK(join(&n, t));
+    first = n;
+    CHECK(session(&n, &hello));
     CHECK(!pki_read(n.cert, &was, &e));
     struct msg ask = {.type = MSG_JOIN, .node = "v1", .token = "", .pem = n.csr};
     n.got = 0;
@@ -637,6 +639,16 @@ static void test_renewal(void)
     }
     CHECK(w.n_up == 1 && w.n_down == 0 && n.stream);
     leave(&n);
+    /* The first certificate goes when its successor is used, and not before. */
+    CHECK(session(&first, &hello));
+    leave(&first);
+    CHECK(session(&n, &hello));
+    CHECK(!session(&first, &hello) && strstr(first.reason, "is not known here any more"));
+    leave(&first);
+    leave(&n);
+    restart();
+    CHECK(!session(&first, &hello) && strstr(first.reason, "is not known here any more"));
+    leave(&first);
     CHECK(session(&n, &hello));
     /* All certificates of the node are revoked. */
     revoke_node("v1");
