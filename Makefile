@@ -135,6 +135,8 @@ TEST_NAMES := $(basename $(notdir $(TEST_SRC)))
 ON_DEVICE := $(basename $(notdir $(wildcard tests/device/*.c)))
 SIM := $(B)/sim
 TESTS   := $(addprefix $(B)/tests/,$(filter-out $(if $(filter asan tsan,$(MODE)),$(ON_DEVICE)),$(TEST_NAMES)))
+# Benches of seqd as a cluster's coordinator.
+CLUSTER_BENCHES := bench_nodes bench_queue bench_rest
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 
@@ -396,7 +398,7 @@ $(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBTEST) $(LIBCLIEN
 	$(call do_link,$(CLIENT_LIBS))
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
-$(B)/bench/bench_rest $(B)/bench/bench_queue: $(B)/bench/%: $(B)/obj/tests/bench/%.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+$(addprefix $(B)/bench/,$(CLUSTER_BENCHES)): $(B)/bench/%: $(B)/obj/tests/bench/%.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -lgnutls -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
@@ -474,6 +476,10 @@ bench: deps
 	$(Q)$(MAKE) all $(BENCHES)
 	$(Q)tests/bench/run.sh
 	$(if $(PEERS),$(Q)tests/bench/peers.py)
+
+## bench-cluster: nodes that come up, the queue, requests to seqd
+bench-cluster: $(addprefix $(B)/bench/,$(CLUSTER_BENCHES))
+	$(Q)tests/bench/run.sh $(CLUSTER_BENCHES)
 
 bench-build: $(BENCHES)
 
@@ -588,7 +594,7 @@ clean:
 
 ## help: this list
 HELP := demo check check-all | all deps install install-bin deb clean help | man tests check-docs check-asan check-tsan mutants fuzz sim soak \
-        check-layers check-symbols check-names check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
+        check-layers check-symbols check-names check-headers check-format format | bench bench-cluster paper | cuda gpu-check gpu-pack gpu-results
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' -v order='$(HELP)' ' \
 	    { text[$$1] = substr($$0, length($$1) + 3); line[++n] = $$1 } \
@@ -597,7 +603,7 @@ help:
 	        for (i = 1; i <= k; i++) if (word[i] == "|") print ""; else if (word[i] in text) row(word[i]); \
 	        for (i = 1; i <= n; i++) if (!(line[i] in shown)) row(line[i]) }'
 
-.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-names check-headers check-format cuda mutants demo bench paper fuzz sim soak \
+.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-names check-headers check-format cuda mutants demo bench bench-cluster paper fuzz sim soak \
         gpu-check gpu-pack gpu-results deps man install install-bin deb format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build

@@ -738,6 +738,33 @@ static void test_strangers(void)
     stop();
 }
 
+/* Checks that as many nodes as a rack has can join at one time: none is turned away. */
+static void test_at_one_time(void)
+{
+    enum { MANY = 40 };
+    static struct node n[MANY];
+    static struct msg ask[MANY];
+    start(0);
+    const char *t = make_token("z*", MANY, 600);
+    const struct rpc_identity none = {pki_ca(w.ca), NULL, NULL};
+    node_key(&n[0], "z0");
+    for (int i = 0; i < MANY; i++) {
+        n[i] = n[0]; /* a key is dear, and may have several names */
+        snprintf(n[i].name, sizeof n[i].name, "z%d", i);
+        CHECK(!pki_request(n[i].key, n[i].name, n[i].csr, &e));
+        ask[i] = (struct msg){.type = MSG_JOIN, .token = t, .pem = n[i].csr};
+        memcpy(ask[i].node, n[i].name, sizeof ask[i].node);
+        n[i].first = &ask[i];
+        n[i].client = rpc_dial_tls(w.loop, w.address, &none, &node_calls, &n[i], &e);
+    }
+    for (int i = 0; i < MANY; i++) UNTIL(n[i].got || n[i].n_closed);
+    for (int i = 0; i < MANY; i++) {
+        CHECK_MSG(n[i].got == MSG_JOINED && !n[i].n_closed, "%s: %s", n[i].name, n[i].reason);
+        leave(&n[i]);
+    }
+    stop();
+}
+
 /* Opens a session of a node whose certificate is valid for life_s from now on. */
 static bool short_session(struct node *n, const char *name, const char *token, int life_s)
 {
@@ -795,6 +822,7 @@ int main(void)
     RUN(test_renewal);
     RUN(test_many_renewals);
     RUN(test_strangers);
+    RUN(test_at_one_time);
     RUN(test_expires);
     file_remove(dir, &e);
     return test_done("join");
