@@ -16,8 +16,7 @@
 #include "kernels/cuda/emu.h"
 #include "kernels/half.h"
 #define LAUNCH(c, kernel, grid, block, smem, ...)                                                  \
-    (emu_launch(                                                                                   \
-         grid, block, smem, [=](const auto &...x) { kernel(x...); }, __VA_ARGS__),                 \
+    (emu_launch((const void *)(kernel), grid, block, smem, kernel, __VA_ARGS__),                   \
      cuda_launched(c, #kernel))
 #define DYNAMIC_SHARED(name) char *const name = emu_smem
 #define UNROLL

@@ -20,6 +20,7 @@ dim3 blockDim, gridDim;
 char *emu_smem;
 
 #define STACK ((size_t)256 << 10)
+#define PAGE  ((size_t)4096)
 #define MOST  1024
 /* number of slots of an exchange; two are enough, because no lane is two exchanges ahead of
  * another lane */
@@ -117,6 +118,16 @@ static struct fiber *self(void)
 int emu_thread(void)
 {
     return emu.now;
+}
+
+int emu_threads(void)
+{
+    return emu.n;
+}
+
+bool emu_is_odd_block(void)
+{
+    return (blockIdx.x + blockIdx.y + blockIdx.z) % 2;
 }
 
 int emu_lane(void)
@@ -329,7 +340,7 @@ static bool release_waiting(void)
 static bool release_some(void)
 {
     bool any = release_waiting();
-    for (int w = 0; w < emu.n && !(any && emu_async_apart()); w += 32)
+    for (int w = 0; w < emu.n && !(any && emu_is_odd_block()); w += 32)
         any |= release(w, w + 32 < emu.n ? w + 32 : emu.n, AT_WARP);
     return any || release(0, emu.n, AT_BLOCK) || emu_async_step();
 }
@@ -358,12 +369,14 @@ static void run(int i)
 
 static void run_block(size_t smem)
 {
-    bool up = true;
+    bool up = !emu_is_odd_block();
     if (__start_emu_shared)
         memset(__start_emu_shared, 0xff, (size_t)(__stop_emu_shared - __start_emu_shared));
     memset(emu_smem, 0xff, smem);
     for (int i = 0; i < emu.n; i++) start(i);
     for (int w = 0; w < MOST / 32; w++) products[w].turn = 0;
+    emu_copies_begin();
+    emu_registers_begin();
     emu_async_begin();
     for (;; up = !up) {
         bool live = false;
@@ -372,6 +385,7 @@ static void run_block(size_t smem)
         if (!live) break;
         if (!release_some()) fail("threads wait at different barriers");
     }
+    emu_registers_end();
     emu_async_end();
 }
 
@@ -416,7 +430,8 @@ cudaError_t cudaGetLastError(void)
 
 static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
 
-void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
+void emu_run(const void *kernel, dim3 grid, dim3 block, size_t smem,
+             const std::function<void()> &thread)
 {
     const unsigned n = block.x * block.y * block.z;
     if (!grid.x || grid.x > 0x7fffffffu || !grid.y || grid.y > 65535 || !grid.z || grid.z > 65535 ||
@@ -424,7 +439,7 @@ void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &th
         launch_error = cudaErrorInvalidConfiguration;
         return;
     }
-    if (smem > EMU_SMEM_MOST) {
+    if (smem > EMU_SMEM_MOST || !emu_is_allowed(kernel, smem)) {
         launch_error = cudaErrorInvalidValue;
         return;
     }
@@ -441,11 +456,23 @@ static bool fault()
     return faulty;
 }
 
+/* Returns the end of the memory in which dynamic shared memory lies, which is the beginning of a
+ * page that no access may touch. */
+static char *shared_end(void)
+{
+    const size_t size = (EMU_SMEM + PAGE - 1) / PAGE * PAGE;
+    char *at = (char *)mmap(NULL, size + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                            -1, 0);
+    if (at == MAP_FAILED || mprotect(at + size, PAGE, PROT_NONE)) fail("no shared memory");
+    return at + size;
+}
+
 static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread)
 {
     const struct turn turn;
+    static char *const end = shared_end();
     if (fault()) return;
-    if (!emu_smem) emu_smem = (char *)aligned_alloc(128, EMU_SMEM);
+    emu_smem = end - (smem + 127) / 128 * 128;
     blockDim = block;
     gridDim = grid;
     emu.thread = &thread;
@@ -459,8 +486,6 @@ static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void(
 }
 
 /* ---- the runtime ----------------------------------------------------------------------------- */
-
-#define PAGE ((size_t)4096)
 
 /* Maps `size` bytes of fd, or of no file if fd < 0, between two guard pages. Returns NULL if there
  * is no memory. */

@@ -6,9 +6,13 @@
  *   barriers  __syncthreads, __syncwarp. If a thread runs ahead or leaves, there is a deadlock,
  *             and the emulation aborts. Threads run in ascending order up to one barrier and in
  *             descending order up to the next barrier. So if a barrier is missing, a thread reads
- *             bytes that have not been written yet
+ *             bytes that have not been written yet. In blocks with an odd index the descending
+ *             order is the first, and a single warp runs as far as it can
  *   warps     shuffles, votes, mma.sync, ldmatrix. All lanes of the warp must take part
- *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
+ *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins. Dynamic
+ *             memory ends at a page that no access may touch
+ *   copies    bytes that a thread copies asynchronously are NaN until it waits for them
+ *             (emu_copies.cc)
  *
  *   streams   are always done, because launches are synchronous. A process has one launch at a
  *             time, and ranks that are threads wait for each other. A test can stop the streams
@@ -16,7 +20,9 @@
  *   graphs    while a stream is captured, no work runs, and a call that a capture may not contain
  *             aborts. Each launch of a graph repeats the captured launches, with the arguments of
  *             the capture. Tests can make each step of making a graph fail (emu_graphs_fail)
- *   limits    a launch that every device would refuse fails here too
+ *   limits    a launch that every device would refuse fails here too. So does a launch with more
+ *             than 48 KiB of shared memory that was not allowed. A block whose warpgroups take
+ *             more registers than others gave stands still (emu_limits.cc)
  *   faults    with EMU_FAULT_AT=n in the environment, the n-th kernel that runs faults, no kernel
  *             runs after it, and the wait reports the fault */
 #ifndef SEQD_CUDA_EMU_H
@@ -50,6 +56,7 @@ struct dim3 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
+typedef int cudaError_t;
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -60,7 +67,8 @@ extern char *emu_smem; /* the block's dynamic shared memory */
 
 /* Runs `thread` for each thread of the launch. A graph may call `thread` later, so `thread` must
  * have copies of the host's data. */
-void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
+void emu_run(const void *kernel, dim3 grid, dim3 block, size_t smem,
+             const std::function<void()> &thread);
 /* emu_work does the work immediately. If this host thread is capturing a stream, emu_work keeps
  * the work for the graph instead (emu_graph.cc). emu_outside aborts if a stream is being captured;
  * `what` names the call that a capture may not contain. */
@@ -68,9 +76,10 @@ void emu_work(const std::function<void()> &work);
 void emu_outside(const char *what);
 /* Copies the arguments when the kernel is launched, as a device does. */
 template <class K, class... A>
-static inline void emu_launch(dim3 grid, dim3 block, size_t smem, K kernel, A... args)
+static inline void emu_launch(const void *of, dim3 grid, dim3 block, size_t smem, K kernel,
+                              A... args)
 {
-    emu_run(grid, block, smem,
+    emu_run(of, grid, block, smem,
             [kernel, all = std::make_tuple(args...)]() { std::apply(kernel, all); });
 }
 
@@ -86,13 +95,30 @@ int emu_lane(void);
 /* emu_thread returns the thread's index in its block. emu_wait_for waits until other threads make
  * ready(arg) true. */
 int emu_thread(void);
+int emu_threads(void); /* number of threads of the block */
+/* In blocks with an odd index, asynchronous work is done early and warps run apart. In the others
+ * it is done late and warps keep together. */
+bool emu_is_odd_block(void);
 void emu_wait_for(bool (*ready)(const void *arg), const void *arg);
 void emu_fail(const char *why) __attribute__((noreturn));
+/* Copies of a thread (emu_copies.cc). The first `have` bytes of `size` are copied, and the others
+ * become 0. */
+void emu_copies_begin(void);
+void emu_copy_async(void *to, const void *from, int size, int have);
+void emu_copies_commit(void);
+void emu_copies_wait(int n);
+/* emu_allow keeps an attribute of a kernel, and emu_is_allowed tells whether a launch of the
+ * kernel may have this much dynamic shared memory. emu_registers gives or takes registers of the
+ * calling warp. begin and end are called at the start and the end of a block. (emu_limits.cc) */
+cudaError_t emu_allow(const void *kernel, int attribute, int value);
+bool emu_is_allowed(const void *kernel, size_t smem);
+void emu_registers_begin(void);
+void emu_registers(int n, int blocks, bool take);
+void emu_registers_end(void);
 /* Asynchronous work (emu_hopper.cc). begin and end are called at the start and the end of a block.
  * step is called when all threads wait. It does a part of the work, and returns false if no work
  * is left. */
 void emu_async_begin(void);
-bool emu_async_apart(void); /* true if only one of the warps that are ready runs */
 bool emu_async_step(void);
 void emu_async_end(void);
 /* Computes sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j] for j < n, in the way of tensor
@@ -192,7 +218,6 @@ static inline unsigned __float_as_uint(float x)
 }
 /* ---- the runtime's part that the table's row uses -------------------------------------------- */
 
-typedef int cudaError_t;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event *cudaEvent_t;
 typedef struct emu_graph *cudaGraph_t;
@@ -274,9 +299,9 @@ static inline cudaError_t cudaRuntimeGetVersion(int *v)
 {
     return cudaDriverGetVersion(v);
 }
-template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)
+template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, int what, int value)
 {
-    return cudaSuccess;
+    return emu_allow((const void *)kernel, what, value);
 }
 
 /* An event has always been passed, unless the streams are stopped (emu_stall), so it has no

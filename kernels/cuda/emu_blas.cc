@@ -149,7 +149,7 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
     const int64_t K = op.trans[0] ? la.rows : la.cols;
     const struct layout one = {ld.type, ld.rows, 1, ld.rows};
     assert(K == (op.trans[1] ? lb.cols : lb.rows));
-    emu_run(dim3(1), dim3(1), 0, [=]() {
+    emu_run(NULL, dim3(1), dim3(1), 0, [=]() {
         memset(workspace, 0xff, size);
         for (int64_t j = 0; j < ld.cols; j++)
             for (int64_t i = 0; i < ld.rows; i++) {

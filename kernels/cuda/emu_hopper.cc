@@ -13,21 +13,6 @@ uint32_t emu_shared_at(const void *shared)
     return (uint32_t)at + EMU_SHARED_AT;
 }
 
-static bool has_barriers; /* the block has made barriers */
-
-/* Returns true in blocks with an odd index. In a block with an odd index, copies arrive
- * immediately, and a warp runs as far ahead as it can. In a block with an even index, copies
- * arrive late and warps keep together. */
-static bool is_odd_block(void)
-{
-    return (blockIdx.x + blockIdx.y + blockIdx.z) % 2;
-}
-
-bool emu_async_apart(void)
-{
-    return has_barriers && is_odd_block();
-}
-
 static char *shared_from(uint32_t at)
 {
     if (at < EMU_SHARED_AT || at >= EMU_SHARED_AT + EMU_SMEM) emu_fail("outside of shared memory");
@@ -60,7 +45,6 @@ void emu_barrier_init(uint64_t *b, int n_arrivals)
     (void)emu_shared_at(b);
     if (x->made == MADE || n_arrivals < 1 || n_arrivals > 255) emu_fail("barrier_init");
     *x = {MADE, 0, (uint8_t)n_arrivals, (uint8_t)n_arrivals, 0};
-    has_barriers = true;
 }
 
 static void settle(struct barrier *x)
@@ -184,7 +168,7 @@ void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, i
     if (emu_shared_at(to) % 1024) emu_fail("a strip does not begin at 1024 bytes");
     memset(to, 0xff, (size_t)map->n_rows * STRIP);
     const struct copying c = {(char *)to, *map, col, head, row, barrier_of(b)};
-    if (is_odd_block())
+    if (emu_is_odd_block())
         arrive(&c);
     else
         copies[n_copies++] = c;
@@ -459,7 +443,7 @@ void emu_products_wait(int n)
 {
     struct thread *t = self();
     const struct warp *w = &warps[emu_thread() / 32];
-    t->late = emu_thread() / 32 % 2 == is_odd_block();
+    t->late = emu_thread() / 32 % 2 == emu_is_odd_block();
     emu_wait_for(is_late_enough, t);
     emu_warp_barrier();
     /* batches with an index below this must be over */
@@ -491,7 +475,6 @@ void emu_async_begin(void)
     }
     memset(waits_for, 0, sizeof waits_for);
     n_copies = 0;
-    has_barriers = false;
 }
 
 static bool is_waited_for(const struct barrier *b)

@@ -467,16 +467,20 @@ static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 
 /* registers_give makes a warpgroup keep only N registers for each thread. registers_take raises
  * the number to N, with registers that other groups gave. All threads of the group must call these
- * functions. */
-template <int N> static __device__ __forceinline__ void registers_give(void)
+ * functions. BLOCKS is the number of blocks of a multiprocessor in the kernel's launch bounds. */
+template <int N, int BLOCKS = 1> static __device__ __forceinline__ void registers_give(void)
 {
-#ifndef SEQD_EMU
+#ifdef SEQD_EMU
+    emu_registers(N, BLOCKS, false);
+#else
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 #endif
 }
-template <int N> static __device__ __forceinline__ void registers_take(void)
+template <int N, int BLOCKS = 1> static __device__ __forceinline__ void registers_take(void)
 {
-#ifndef SEQD_EMU
+#ifdef SEQD_EMU
+    emu_registers(N, BLOCKS, true);
+#else
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 #endif
 }

@@ -486,11 +486,11 @@ static __global__ void __launch_bounds__(hol_shape<DK, GROUPS, ROWS>::threads,
     }
     __syncthreads();
     if (group == GROUPS) {
-        registers_give<24>();
+        registers_give<24, sh::blocks>();
         if (threadIdx.x < GROUPS * HOPPER_GROUP + WARP)
             hol_produce<DK, GROUPS, ROWS>(room, p, blocks, &maps);
     } else {
-        registers_take<GROUPS == 1 ? 232 : 240>();
+        registers_take<GROUPS == 1 ? 232 : 240, sh::blocks>();
         const hol_group<DK, GROUPS, ROWS> g = {p, room};
         if (ROWS)
             g.rows();

@@ -121,9 +121,7 @@ static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *ro
 static __device__ __forceinline__ void copy16_async(void *shared, const void *global, int have)
 {
 #ifdef SEQD_EMU
-    assert((uintptr_t)shared % 16 == 0 && (uintptr_t)global % 16 == 0);
-    memset(shared, 0, 16);
-    memcpy(shared, global, (size_t)have);
+    emu_copy_async(shared, global, 16, have);
 #else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                      (uint32_t)__cvta_generic_to_shared(shared)),
@@ -135,7 +133,7 @@ static __device__ __forceinline__ void copy16_async(void *shared, const void *gl
 static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_t *global)
 {
 #ifdef SEQD_EMU
-    *shared = *global;
+    emu_copy_async(shared, global, 8, 8);
 #else
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
                      (uint32_t)__cvta_generic_to_shared(shared)),
@@ -146,14 +144,18 @@ static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_
 /* Ends a group of the copies of this thread. */
 static __device__ __forceinline__ void copies_commit(void)
 {
-#ifndef SEQD_EMU
+#ifdef SEQD_EMU
+    emu_copies_commit();
+#else
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 /* Waits until at most N groups of this thread are under way. */
 template <int N> static __device__ __forceinline__ void copies_wait(void)
 {
-#ifndef SEQD_EMU
+#ifdef SEQD_EMU
+    emu_copies_wait(N);
+#else
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }

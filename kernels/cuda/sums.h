@@ -43,7 +43,8 @@ static inline void sum_rows(struct cuda *c, F f, int64_t rows, int64_t cols, flo
     double *part = (double *)c->be.scratch;
     assert(pieces * cols * (int64_t)sizeof *part <= c->be.scratch_size);
     const dim3 grid((unsigned)div_up(cols, SUM_COLS), (unsigned)pieces);
-    LAUNCH(c, sum_pieces, grid, dim3(SUM_COLS), 0, f, rows, cols, piece, part);
+    const auto sum_terms = sum_pieces<F>;
+    LAUNCH(c, sum_terms, grid, dim3(SUM_COLS), 0, f, rows, cols, piece, part);
     LAUNCH(c, sum_add, dim3(grid.x), dim3(SUM_COLS), 0, part, pieces, cols, out);
 }
 
