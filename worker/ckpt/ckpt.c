@@ -16,6 +16,7 @@
 #include "api/core/mem.h"
 #include "api/core/record.h"
 #include "worker/ckpt/digests.h"
+#include "worker/ckpt/fence.h"
 #include "worker/ckpt/merge.h"
 #include "worker/ckpt/references.h"
 #include "worker/ckpt/steps.h"
@@ -338,6 +339,13 @@ static int publish(const char *tmp, const char *final, struct manifest *m, struc
     return rename(tmp, final) < 0 ? err_errno(e, "rename %s", final) : 0;
 }
 
+/* Replaces the error of a save whose files a later attempt has moved aside. */
+static void blame_fence(const char *job_dir, int64_t epoch, struct err *e)
+{
+    struct err why = {0};
+    if (fence_check(job_dir, epoch, &why) && why.code == ERR_ABORTED && e) *e = why;
+}
+
 /* Saves a checkpoint, or only a merged model if s is NULL. The caller has set the step and the
  * epoch of m. */
 static int save(const char *job_dir, struct manifest *m, const struct model_shape *shape,
@@ -346,12 +354,16 @@ static int save(const char *job_dir, struct manifest *m, const struct model_shap
 {
     char dir[FILE_PATH_SIZE], tmp[FILE_PATH_SIZE], final[FILE_PATH_SIZE];
     const long long step = m->step;
+    if (a->fenced && fence_check(job_dir, m->epoch, e)) return -1;
     if (file_join(dir, e, "%s/checkpoints", job_dir) < 0 || file_make_dir(dir, e) < 0) return -1;
     if (file_join(final, e, "%s/" MANIFEST_STEP, dir, step) < 0) return -1;
     if (file_join(tmp, e, "%s.e%lld.tmp", final, (long long)m->epoch) < 0) return -1;
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
-    int rc = s ? write_all(tmp, shape, a, s, m, e) : write_model(tmp, shape, a, m, e);
+    int rc = a->fenced ? fence_check(job_dir, m->epoch, e) : 0;
+    if (rc == 0) rc = s ? write_all(tmp, shape, a, s, m, e) : write_model(tmp, shape, a, m, e);
+    if (rc == 0 && a->fenced) rc = fence_check(job_dir, m->epoch, e);
     if (rc == 0) rc = publish(tmp, final, m, e);
+    if (rc < 0 && a->fenced) blame_fence(job_dir, m->epoch, e);
     /* rc is not 0 if the save has failed, or if the step was already saved */
     if (rc != 0) file_remove(tmp, NULL);
     if (rc >= 0) rc = file_sync_dir(dir, e);

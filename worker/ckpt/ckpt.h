@@ -144,6 +144,8 @@ struct ckpt_arrays {
     /* with adapters and a flow: their model is saved, too, with the adapters merged into it */
     bool merge;
     const struct references *references; /* saved, too; NULL if there are none */
+    /* The attempt has raised the fence (fence.h), which is checked before anything is published. */
+    bool fenced;
     bool wrapped; /* with adapters: their model is in a wrapper (worker/hf/adapter.h) */
     /* Borrowed memory for merging, of the sizes that merge_sizes gives. If a pointer is NULL, that
      * memory is allocated. */
@@ -169,7 +171,8 @@ struct ckpt_info {
 /* Writes a checkpoint, syncs it, and renames it to its final name. The parameter `info` may be
  * NULL. If it is not NULL, *info is filled, and info->save_ms is set to 0. Fails with ERR_IO
  * or ERR_NO_SPACE. Fails with ERR_TOO_LARGE if a file would exceed the limit on file sizes;
- * the error names the file. Also fails with the errors of the flow. After a failure the .tmp
+ * the error names the file. Also fails with the errors of the flow and, with a->fenced,
+ * as fence_check does. After a failure the .tmp
  * directory is removed, and older checkpoints are unchanged. */
 int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shape,
               const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,

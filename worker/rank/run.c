@@ -15,6 +15,7 @@
 #include "api/core/clock.h"
 #include "api/core/log.h"
 #include "api/core/mem.h"
+#include "worker/ckpt/fence.h"
 #include "worker/data/latents.h"
 #include "worker/family/family.h"
 #include "worker/hf/adapter.h"
@@ -359,6 +360,13 @@ static int open_output(struct run *r, struct err *e)
                         owner, e);
 }
 
+/* Ends the right of earlier attempts to publish checkpoints. */
+static int open_fence(struct run *r, struct err *e)
+{
+    const bool saves = r->spec->kind == JOB_TRAIN || r->spec->kind == JOB_MERGE;
+    return saves && run_first(r) ? fence_raise(r->args->job_dir, r->args->epoch, e) : 0;
+}
+
 int run_job(struct link *k, struct link_order *o, struct err *e)
 {
     struct run *r = calloc(1, sizeof *r);
@@ -379,8 +387,8 @@ int run_job(struct link *k, struct link_order *o, struct err *e)
         err_field(e, ERR_INVALID, "kind", "kind %d is unknown", o->spec.kind);
         goto out;
     }
-    if (open_output(r, e) || open_data(r, t, e) || open_plan(r, e) || open_memory(r, e) ||
-        open_offload(r, e) || open_comm(r, e) || link_send_ready(k, e))
+    if (open_fence(r, e) || open_output(r, e) || open_data(r, t, e) || open_plan(r, e) ||
+        open_memory(r, e) || open_offload(r, e) || open_comm(r, e) || link_send_ready(k, e))
         goto out;
     log_info("rank.ready",
              "job=%lld epoch=%lld kind=%s rank=%d ranks=%d threads=%d isa=%s device=\"%s\" "
