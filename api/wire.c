@@ -8,6 +8,7 @@
 #include "api/address.h"
 #include "api/core/adapter.h"
 #include "api/core/removal.h"
+#include "api/core/shared.h"
 #include "api/core/version.h"
 #include "api/join_key.h"
 #include "api/wire_pack.h"
@@ -255,10 +256,11 @@ static const struct wire_field attempt_rows[] = {NUMBER(Attempt, job, job, 1, IN
 static const struct wire_field hello[] = {
     ANY(Hello, abi, abi), TEXT(Hello, node, node), RULE(node_rule), RULE(abi_rule), BYTES(Hello, instance, instance, 1), TEXT(Hello, version, version),
     NUMBER(Hello, n_slots, n_slots, 0, 4096), ANY(Hello, n_cores, n_cores), ANY(Hello, memory_size, memory_size),
-    TEXT(Hello, address, address), RULE(address_rule), FLAG(Hello, emulated, emulated), TEXT(Hello, sandbox, sandbox), GPUS(Hello), ATTEMPTS(Hello), END};
+    TEXT(Hello, address, address), RULE(address_rule), FLAG(Hello, emulated, emulated), TEXT(Hello, sandbox, sandbox), NUMBER(Hello, shared, shared, 0, SHARED_ID_MAX), GPUS(Hello), ATTEMPTS(Hello), END};
 static const struct wire_field welcome[] = {NUMBER(Welcome, heartbeat_ms, heartbeat_ms, 1, HOUR_MS), ANY(Welcome, abi, abi), END};
 static const struct wire_field refused[] = {TEXT(Refused, reason, reason), NUMBER(Refused, retry_ms, retry_ms, 0, HOUR_MS), ANY(Refused, abi, abi), END};
-static const struct wire_field heartbeat[] = {PART(Heartbeat, disk, disk_rows, seqd__disk__descriptor, .when = has_disk), GPUS(Heartbeat), END};
+static const struct wire_field heartbeat[] = {
+    PART(Heartbeat, disk, disk_rows, seqd__disk__descriptor, .when = has_disk), NUMBER(Heartbeat, shared, shared, 0, SHARED_ID_MAX), GPUS(Heartbeat), END};
 static const struct wire_field report[] = {
     ATTEMPT(Report), NUMBER(Report, seq, seq, 0, INT64_MAX), DATA(Report, record, INT64_MAX), RULE(record_rule), FLAG(Report, oom, oom), END};
 static const struct wire_field log_fields[] = {

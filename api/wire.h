@@ -215,8 +215,11 @@ struct msg {
     char address
         [RANK_ADDRESS_SIZE]; /* numeric address on which the node's ranks listen for ranks of other
                               * nodes; "" if ranks of other nodes cannot reach this node */
-    bool emulated;           /* the node accepts jobs of the device "emulated", for tests */
-    int n_gpus;              /* HELLO, HEARTBEAT */
+    int64_t
+        shared; /* HELLO, HEARTBEAT, since ABI 7: id of the shared directory (api/core/shared.h) in
+                     * which the node keeps files of jobs; 0 if it has none or cannot reach it */
+    bool emulated; /* the node accepts jobs of the device "emulated", for tests */
+    int n_gpus;    /* HELLO, HEARTBEAT */
     const struct gpu *gpus;
     struct disk_use disk; /* HEARTBEAT */
     int n_attempts;       /* HELLO: attempts found here; EXPECT: attempts expected here */

@@ -64,6 +64,7 @@ struct gang_start {
                       * and the writable ones without their private directories, the grants,
                       * job_dir, and prepared_id in prepared_dir */
     int32_t pad;
+    char state_dir[RANK_PATH_SIZE]; /* private to the agent */
     struct job_spec spec;
 };
 

@@ -343,6 +343,7 @@ static void start_fill(int mode, int n_ranks)
     snprintf(start.writable[0], RANK_PATH_SIZE, "%s", in("out"));
     snprintf(start.grants[0], RANK_PATH_SIZE, "%s", in("root/hidden/mine"));
     snprintf(start.prepared_dir, RANK_PATH_SIZE, "%s", in("state/prepared"));
+    snprintf(start.state_dir, RANK_PATH_SIZE, "%s", in("state"));
     snprintf(start.prepared_id, sizeof start.prepared_id, "aa");
     snprintf(start.job_dir, RANK_PATH_SIZE, "%s", in("state/jobs/7"));
     const ssize_t n = readlink("/proc/self/exe", start.seqrank, sizeof start.seqrank - 1);

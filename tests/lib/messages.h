@@ -158,6 +158,7 @@ static inline struct msg msg_fill(enum msg_type type, const struct job_spec *spe
                          .instance = "sixteen bytes..",
                          .address = "fe80::12"};
         m.n_attempts = 2, m.attempts = two_attempts;
+        m.shared = (INT64_C(1) << 53) - 1;
         m.emulated = true, m.n_gpus = 2, m.gpus = two_gpus;
         break;
     case MSG_REPORT:
@@ -197,7 +198,7 @@ static inline struct msg msg_fill(enum msg_type type, const struct job_spec *spe
         m.n_files = 2, m.files = two_files;
         break;
     case MSG_HEARTBEAT:
-        m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus;
+        m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus, m.shared = 77;
         m.disk = (struct disk_use){(int64_t)5 << 40, 77, (int64_t)9 << 40, 1};
         break;
     case MSG_WELCOME: m.job = m.epoch = 0, m.heartbeat_ms = 250, m.abi = WIRE_ABI; break;

@@ -224,7 +224,7 @@ static void keep_prepared(struct agent *a)
 {
     static const struct prepared_calls calls = {uses, NULL};
     char dir[FILE_PATH_SIZE];
-    if (file_join(dir, NULL, "%s/prepared", a->state_dir.dir) < 0) return;
+    if (file_join(dir, NULL, "%s/prepared", a->state_dir.files) < 0) return;
     a->prepared = prepared_create(a->loop, a->trees, dir, &a->o.keep, &calls, a);
 }
 
@@ -239,6 +239,7 @@ static void on_opened(void *arg)
                     .n_slots = a->o.n_slots,
                     .n_cores = given ? (int)given->cores.n : probe_cores(),
                     .memory_size = given ? given->memory.n : probe_memory_size(),
+                    .shared = a->state_dir.shared,
                     .emulated = a->o.emulated};
     struct gpu gpus[GPU_MAX];
     struct wire_attempt *list;
@@ -302,8 +303,11 @@ static void heartbeat(void *arg)
     struct agent *a = arg;
     struct gpu list[GPU_MAX];
     const int n = gpus_get(a->gpus, list);
-    const struct msg m = {
-        .type = MSG_HEARTBEAT, .gpus = list, .n_gpus = n, .disk = disk_watch_use(a->disk)};
+    const struct msg m = {.type = MSG_HEARTBEAT,
+                          .gpus = list,
+                          .n_gpus = n,
+                          .disk = disk_watch_use(a->disk),
+                          .shared = shared_watch_good(a->shared) ? a->state_dir.shared : 0};
     session_send(a->session, &m);
     loop_timer_set(a->heartbeat, a->heartbeat_ms);
 }
@@ -427,6 +431,7 @@ static int agent_open(struct agent *a, struct err *e)
     if (state_dir_open(&a->state_dir, a->o.state, a->o.roots, a->o.n_roots, e) < 0 ||
         state_dir_writable(&a->state_dir, a->o.writable, a->o.n_writable, e) < 0)
         return -1;
+    if (a->o.shared && state_dir_share(&a->state_dir, a->o.shared, e)) return -1;
     if (state_dir_scan(&a->state_dir, adopt, a, e) < 0) return -1;
     if (agent_n_attempts(a) > WIRE_ATTEMPTS)
         return err_set(e, ERR_TOO_LARGE,
@@ -444,7 +449,9 @@ static int agent_open(struct agent *a, struct err *e)
     a->questions = questions_create(&q);
     a->fetches = fetches_create(a->loop, &a->state_dir, orders_fetched, a);
     keep_prepared(a);
-    a->disk = disk_watch_create(a->loop, a->trees, a->state_dir.dir);
+    if (a->state_dir.shared)
+        a->shared = shared_watch_create(a->state_dir.files, a->state_dir.shared);
+    a->disk = disk_watch_create(a->loop, a->trees, a->state_dir.files);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state, a->o.look_ms);
@@ -493,6 +500,7 @@ void agent_destroy(struct agent *a)
     removals_destroy(a->removals);
     fetches_destroy(a->fetches);
     disk_watch_destroy(a->disk);
+    shared_watch_destroy(a->shared);
     prepared_destroy(a->prepared);
     questions_destroy(a->questions);
     capture_cancel(a->profiling);

@@ -22,6 +22,7 @@ struct agent_options {
                              * if it is NULL, this machine's address on the route to seqd is
                              * used */
     const char *state;      /* directory */
+    const char *shared;     /* directory that other nodes have, too (shared.h); NULL: none */
     const char *bin;        /* directory of seqgang and seqrank */
     const char *roots[RANK_ROOTS];
     int n_roots;

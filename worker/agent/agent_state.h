@@ -15,6 +15,7 @@
 #include "worker/agent/questions.h"
 #include "worker/agent/removal.h"
 #include "worker/agent/session.h"
+#include "worker/agent/shared.h"
 #include "worker/agent/state_dir.h"
 
 struct agent {
@@ -29,6 +30,7 @@ struct agent {
     struct trees *trees;
     struct node_removals *removals;
     struct disk_watch *disk;
+    struct shared_watch *shared; /* NULL without a shared directory */
     struct agent_session *session;
     struct prepared *prepared; /* NULL if the watch of the prepared data could not be started */
     bool told_end;             /* whether seqd was told of the node's end in this session */

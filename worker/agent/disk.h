@@ -12,8 +12,8 @@
 
 struct disk_watch;
 
-/* Begins to measure. dir is the state directory. t is borrowed, and must be destroyed before
- * the returned watch is destroyed. */
+/* Begins to measure. dir is the directory that has jobs/ and prepared/. t is borrowed, and must
+ * be destroyed before the returned watch is destroyed. */
 struct disk_watch *disk_watch_create(struct loop *l, struct trees *t, const char *dir);
 void disk_watch_destroy(struct disk_watch *d); /* accepts NULL */
 /* Returns the last measurement. Its size is 0 if nothing has been measured yet. */

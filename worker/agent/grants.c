@@ -34,7 +34,7 @@ static int in_job(const struct state_dir *s, const struct job_ref *r, bool grant
 {
     char below[JOB_REF_BELOW + 64];
     if (job_ref_path(r, grant, below, sizeof below) > 0)
-        return file_join(out, e, "%s/jobs/%lld/%s", s->dir, (long long)r->job, below);
+        return file_join(out, e, "%s/jobs/%lld/%s", s->files, (long long)r->job, below);
     return err_field(e, ERR_TOO_LARGE, field, "%s: the path is too long", field);
 }
 

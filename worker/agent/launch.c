@@ -3,11 +3,13 @@
  * attempt's key is overwritten in memory. All code here runs on the loop thread. */
 #include "worker/agent/launch.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
@@ -39,6 +41,17 @@ static int grant(const struct launch *l, const struct msg *m, struct gang_start 
     return 0;
 }
 
+/* Makes the directory of the job. In a shared directory its parents exist, unless the file system
+ * is gone. */
+static int make_job_dir(const struct state_dir *d, const char *path, struct err *e)
+{
+    if (!d->shared) return file_make_dir(path, e);
+    if (!mkdir(path, 0700) || errno == EEXIST) return 0;
+    const int why = errno;
+    return err_set(e, ERR_IO, "the shared directory %s cannot take the job: %s", d->files,
+                   strerror(why));
+}
+
 static int start_fill(const struct launch *l, const struct msg *m, struct gang_start *s,
                       struct err *e)
 {
@@ -60,13 +73,14 @@ static int start_fill(const struct launch *l, const struct msg *m, struct gang_s
     memcpy(s->roots, d->roots, sizeof s->roots);
     memcpy(s->writable, d->writable, sizeof s->writable);
     s->n_writable = d->n_writable;
+    snprintf(s->state_dir, sizeof s->state_dir, "%s", d->dir);
     for (int i = 0; i < m->n_uuids; i++) memcpy(s->gpus[i], m->uuids[i], sizeof s->gpus[i]);
     memcpy(s->prepared_id, m->prepared_id, sizeof s->prepared_id);
-    snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", d->dir);
-    snprintf(s->job_dir, sizeof s->job_dir, "%s/jobs/%lld", d->dir, (long long)m->job);
+    snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", d->files);
+    snprintf(s->job_dir, sizeof s->job_dir, "%s/jobs/%lld", d->files, (long long)m->job);
     s->spec = *m->spec;
     if (grant(l, m, s, e) < 0) return -1;
-    if (file_make_dir(s->job_dir, e) < 0) return -1;
+    if (make_job_dir(d, s->job_dir, e)) return -1;
     if (strlen(l->rank_program) >= sizeof s->seqrank)
         return err_set(e, ERR_TOO_LARGE, "the path %s is too long", l->rank_program);
     memcpy(s->seqrank, l->rank_program, strlen(l->rank_program) + 1);

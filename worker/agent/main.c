@@ -150,6 +150,7 @@ static struct agent_options agent_options(struct seqw *w)
                                          : *o->address ? o->address
                                                        : NULL,
                               .state = o->state,
+                              .shared = *o->shared ? o->shared : NULL,
                               .bin = *o->bin ? o->bin : bin_default(w),
                               .n_roots = o->root.n,
                               .n_writable = o->writable.n,

@@ -38,6 +38,9 @@ static const struct option_entry rows[] = {
      "is given here outranks it."},
     {"state", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(state), NULL,
      "Attempts, checkpoints and prepared data live here."},
+    {"shared", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(shared), NULL,
+     "Checkpoints, results and prepared data live here instead: a directory of NFS, Lustre or the "
+     "like that other nodes give, too. Their jobs continue there when this node is gone."},
     {"name", OPTION_TEXT, OPTION_RESTART, "NAME", NULL, 0, 0, AT(name), NULL,
      "Of this node (default: the host's name; with --auto in a step of Slurm: "
      "NODE.JOB.STEP)."},

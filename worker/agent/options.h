@@ -17,7 +17,7 @@ struct seqw_options {
     char config[RANK_PATH_SIZE];
     char connect[RANK_PATH_SIZE];
     char token_file[RANK_PATH_SIZE], key_file[RANK_PATH_SIZE];
-    char state[RANK_PATH_SIZE];
+    char state[RANK_PATH_SIZE], shared[RANK_PATH_SIZE];
     char name[64];
     char address[128];
     char interface[32];

@@ -72,7 +72,7 @@ static void start(struct node_removals *r, int64_t job, int what)
         answer(r, job, what, 0, NULL); /* a node stores no files of this kind, so there is
                                         * nothing to remove */
     } else if (file_join(t.path, &e, whole ? "%s/jobs/%lld" : "%s/jobs/%lld/checkpoints",
-                         r->state_dir->dir, (long long)job) < 0) {
+                         r->state_dir->files, (long long)job) < 0) {
         answer(r, job, what, 0, &e);
     } else {
         trees_remove(r->trees, &t, 1, whole ? removed : checkpoints_removed, r);

@@ -16,6 +16,7 @@
 #include "api/core/beneath.h"
 #include "api/core/log.h"
 #include "api/core/remote.h"
+#include "worker/agent/shared.h"
 
 static int real_path(const char *path, char *out, size_t size, struct err *e)
 {
@@ -89,6 +90,7 @@ int state_dir_open(struct state_dir *s, const char *dir, const char *const *root
         log_warn("state_dir.mode",
                  "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"", s->dir,
                  mended);
+    memcpy(s->files, s->dir, sizeof s->files);
     if (lock_take(s, e) < 0 || beneath_mark(s->dir, e) < 0) return -1;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (file_join(path, e, "%s/%s", s->dir, parts[i]) < 0 || file_make_dir(path, e) < 0)
@@ -116,6 +118,45 @@ int state_dir_writable(struct state_dir *s, const char *const *roots, int n, str
                            real);
     }
     s->n_writable = n;
+    return 0;
+}
+
+/* Refuses a shared directory if jobs have files in the state directory. */
+static int refuse_files(const struct state_dir *s, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    const struct dirent *ent;
+    bool found = false;
+    if (file_join(path, e, "%s/jobs", s->dir) < 0) return -1;
+    DIR *d = opendir(path);
+    if (!d) return err_errno(e, "open %s", path);
+    while (!found && (ent = readdir(d))) found = *ent->d_name != '.';
+    closedir(d);
+    if (!found) return 0;
+    return err_set(e, ERR_CONFLICT,
+                   "%s has files of jobs, which would not be found any more: move them to %s/jobs "
+                   "first, or remove them",
+                   path, s->files);
+}
+
+static int refuse_roots(const struct state_dir *s, struct err *e)
+{
+    for (int i = 0; i < s->n_roots + s->n_writable; i++) {
+        const char *root = i < s->n_roots ? s->roots[i] : s->writable[i - s->n_roots];
+        if (!beneath_rest(root, s->files) && !beneath_rest(s->files, root)) continue;
+        return err_set(e, ERR_INVALID,
+                       "%s and the root %s contain each other: give a directory outside, because "
+                       "it is private",
+                       s->files, root);
+    }
+    return 0;
+}
+
+int state_dir_share(struct state_dir *s, const char *dir, struct err *e)
+{
+    if (shared_open(dir, &s->shared, e) || real_path(dir, s->files, sizeof s->files, e) < 0 ||
+        refuse_files(s, e) || refuse_roots(s, e))
+        return err_prefix(e, "--shared");
     return 0;
 }
 
@@ -262,7 +303,7 @@ int64_t state_dir_fetch(const struct state_dir *s, struct state_dir_file *f, str
     static const char checkpoints[] = "checkpoints/";
     const size_t n = sizeof checkpoints - 1;
     char dir[FILE_PATH_SIZE];
-    if (file_join(dir, e, "%s/jobs/%lld", s->dir, (long long)f->job) < 0) return -1;
+    if (file_join(dir, e, "%s/jobs/%lld", s->files, (long long)f->job) < 0) return -1;
     const int fd = strncmp(f->path, checkpoints, n) ? open_artifact(dir, f->path, e)
                                                     : open_checkpoint(dir, f->path + n, e);
     const int64_t size = fd < 0 ? -1 : read_open(fd, f, e);
@@ -276,7 +317,7 @@ int state_dir_prepared(const struct state_dir *s, const char *id, char out[FILE_
     struct stat st;
     if (!rank_prepared_id_good(id))
         return err_set(e, ERR_INVALID, "'%.80s' is not an id of prepared data", id);
-    if (file_join(out, e, "%s/prepared/%s", s->dir, id) < 0) return -1;
+    if (file_join(out, e, "%s/prepared/%s", s->files, id) < 0) return -1;
     if (stat(out, &st) || !S_ISDIR(st.st_mode))
         return err_set(e, ERR_NOT_FOUND, "the prepared data %s is not on this node any more", id);
     return 0;

@@ -8,7 +8,9 @@
  *                                  no epoch begins twice
  *   <state>/jobs/<job>/            checkpoints/ and artifacts/ of a job, until seqd sends REMOVE;
  *                                  <job>.gone/ while they are removed
- *   <state>/prepared/              prepared data, in directories named by their digests */
+ *   <state>/prepared/              prepared data, in directories named by their digests
+ *
+ * With seqw --shared, jobs/ and prepared/ lie in the shared directory (shared.h). */
 #ifndef SEQD_AGENT_STATE_DIR_H
 #define SEQD_AGENT_STATE_DIR_H
 
@@ -19,7 +21,10 @@
 #include "api/wire.h"
 
 struct state_dir {
-    char dir[RANK_PATH_SIZE - 128]; /* absolute path, with room for the paths beneath it */
+    char dir[RANK_PATH_SIZE - 128];   /* absolute path, with room for the paths beneath it */
+    char files[RANK_PATH_SIZE - 128]; /* absolute path of the directory that has jobs/ and
+                                       * prepared/; the same as dir without a shared directory */
+    int64_t shared;                   /* id of the shared directory (shared.h), or 0 */
     int lock_fd;
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int n_roots, n_writable;
@@ -41,6 +46,11 @@ int state_dir_writable(struct state_dir *s, const char *const *roots, int n, str
 int state_dir_open(struct state_dir *s, const char *dir, const char *const *roots, int n_roots,
                    struct err *e);
 void state_dir_close(struct state_dir *s);
+/* Puts jobs/ and prepared/ into the shared directory `dir`. Call it after state_dir_open. Fails
+ * with ERR_CONFLICT if jobs/ of the state directory has files, which would not be found any
+ * more, and with ERR_INVALID if a root and `dir` contain each other, because its files are
+ * private. Also fails as shared_open does. Errors name --shared. */
+int state_dir_share(struct state_dir *s, const char *dir, struct err *e);
 
 int state_dir_gang_dir(const struct state_dir *s, int64_t job, int64_t epoch,
                        char out[FILE_PATH_SIZE]);

@@ -31,12 +31,11 @@ static bool has_tcp(const struct gang_start *s)
 /* Allows the roots, and the grants, which may lie in private directories. */
 static int allow_roots(const struct landlock *l, const struct gang_start *s, struct err *e)
 {
-    char state[FILE_PATH_SIZE];
-    int rc = file_join(state, e, "%s/..", s->prepared_dir) < 0 ? -1 : 0;
+    int rc = 0;
     for (int i = 0; i < s->n_roots && !rc; i++)
-        rc = sandbox_allow_root(l, s->roots[i], state, LANDLOCK_READ, e);
+        rc = sandbox_allow_root(l, s->roots[i], s->state_dir, LANDLOCK_READ, e);
     for (int i = 0; i < s->n_writable && !rc; i++)
-        rc = sandbox_allow_root(l, s->writable[i], state, LANDLOCK_WRITE, e);
+        rc = sandbox_allow_root(l, s->writable[i], s->state_dir, LANDLOCK_WRITE, e);
     for (int i = 0; i < s->n_grants && !rc; i++)
         rc = landlock_allow(l, s->grants[i], LANDLOCK_READ, e);
     return rc;
