@@ -269,6 +269,7 @@ side_all push: "inputs come in" count tests/scripts/push.sh
 side_all recipes: "the commands of the recipes" count "tests/scripts/docs.sh api/RECIPES.md"
 side_all backup: "a backup under load, restored" count tests/scripts/backup.sh
 side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
+side_all shared: "jobs whose files lie where nodes share them" count tests/scripts/shared.sh
 side_all hold: "jobs suspended, at their limit, drained" count tests/scripts/hold.sh
 side_all run: "one job with a service of its own" count tests/scripts/run.sh
 side_all store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh

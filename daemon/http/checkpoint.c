@@ -292,7 +292,7 @@ static void on_event(void *arg, const struct store_rows *rows, const struct err 
         refuse(k, ERR_NOT_FOUND, "", "does not exist: the job's checkpoints are listed");
     } else if (row->n[3] == EV_CHECKPOINT_REMOVED) {
         refuse(k, ERR_NOT_FOUND, "", "was removed: checkpoint.keep says how many stay");
-    } else if (transfer_node(row->text[1], k->node)) {
+    } else if (transfer_node(control_nodes(k->R->control), row->text[1], k->node)) {
         refuse(k, ERR_NOT_FOUND, "", "is on a node that its events do not name");
     } else {
         k->epoch = row->n[1];

@@ -61,7 +61,8 @@ static void on_artifact(void *arg, const struct store_rows *rows, const struct e
     char node[NODE_NAME];
     if (failed)
         on_job(d, rows, failed);
-    else if (rows->n_rows && !transfer_node(rows->row[0].text[1], node))
+    else if (rows->n_rows &&
+             !transfer_node(control_nodes(d->R->control), rows->row[0].text[1], node))
         start(d, node);
     else
         store_read(control_store(d->R->control), ASK_JOB, (const int64_t[4]){d->job}, NULL, on_job,

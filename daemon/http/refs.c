@@ -144,6 +144,14 @@ static bool replaces(const struct resolving *k)
     return is_resumed(k) && !strcmp(k->path[k->from].field, "model.adapter");
 }
 
+/* Names a node that has the files now, if they lie in a shared directory. */
+static void take_sharing(const struct resolving *k, struct event *ev)
+{
+    const struct nodes *nodes = control_nodes(k->R->control);
+    const struct node *n = node_sharing(nodes, ev->shared, ev->node);
+    if (n) memcpy(ev->node, n->name, sizeof ev->node);
+}
+
 /* Notes the node of rank 0 of the attempt that made the files. `assign` is the ASSIGN event of
  * that attempt, or NULL. Fails if the files of an earlier path lie on a different node. The node of
  * an adapter that no rank reads is not the job's. */
@@ -152,12 +160,14 @@ static int note_node(struct resolving *k, const char *assign, struct err *e)
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev) abort();
     bool known = assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node;
+    if (known) take_sharing(k, ev);
     if (known && is_adapter(k)) {
         memcpy(k->found.adapter_node, ev->node, sizeof k->found.adapter_node);
         known = !adapters_unread(k->spec);
     }
     const char *before = k->found.node;
-    const bool apart = known && *before && strcmp(before, ev->node) && !replaces(k);
+    const bool same = ev->shared ? ev->shared == k->found.shared : !strcmp(before, ev->node);
+    const bool apart = known && *before && !same && !replaces(k);
     if (apart) {
         err_field(e, ERR_INVALID, field_of(k),
                   "%s: the files of %s lie on node %s and those of %s, %s, on node %s, and a job "
@@ -168,6 +178,7 @@ static int note_node(struct resolving *k, const char *assign, struct err *e)
     } else if (known) {
         if (strcmp(before, ev->node)) k->from = k->at;
         memcpy(k->found.node, ev->node, sizeof k->found.node);
+        k->found.shared = ev->shared;
         k->found.step = k->ref.step ? k->ref.step : 1;
     }
     free(ev);

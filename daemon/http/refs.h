@@ -13,7 +13,8 @@
 struct refs_found {
     /* node that has the files from which the job begins; "" means any node */
     char node[NODE_NAME];
-    int64_t step; /* step of the checkpoint; 1 for an artifact; 0 if node is "" */
+    int64_t shared; /* id of the shared directory of `node` that has them, or 0 */
+    int64_t step;   /* step of the checkpoint; 1 for an artifact; 0 if node is "" */
     /* node that has model.adapter, which is another one if the job resumes a checkpoint there; ""
      * means any node */
     char adapter_node[NODE_NAME];

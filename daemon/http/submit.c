@@ -87,7 +87,8 @@ static void submit(struct posting *p)
                            .plan = q->plan,
                            .owner = q->who.user,
                            .source = q->source.node,
-                           .source_step = q->source.step};
+                           .source_step = q->source.step,
+                           .source_shared = q->source.shared};
     struct err e;
     if (users_refuse(control_users(q->R->control), &q->who, 1, &e)) {
         refuse(p, 429, &e);

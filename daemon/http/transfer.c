@@ -233,12 +233,13 @@ void transfers_drop(struct routes *R)
 
 /* ---- which node ------------------------------------------------------------------------------ */
 
-int transfer_node(const char *assign, char out[NODE_NAME])
+int transfer_node(const struct nodes *nodes, const char *assign, char out[NODE_NAME])
 {
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev) abort();
     const int rc = assign ? event_read(assign, strlen(assign), ev, NULL) : -1;
-    memcpy(out, ev->node, NODE_NAME);
+    const struct node *other = rc ? NULL : node_sharing(nodes, ev->shared, ev->node);
+    memcpy(out, other ? other->name : ev->node, NODE_NAME);
     free(ev);
     return rc || !*out ? -1 : 0;
 }

@@ -35,9 +35,10 @@ struct transfer_source {
     void *arg;
 };
 
-/* Finds the node of rank 0 in `assign`, the data of an ASSIGN event. `assign` is NULL if the job
- * has no ASSIGN event. Returns -1 if `assign` is NULL or has no such node. */
-int transfer_node(const char *assign, char out[NODE_NAME]);
+/* Finds the node of rank 0 in `assign`, the data of an ASSIGN event. If that node is away and its
+ * files lie in a shared directory, finds a node that has them now. `assign` is NULL if the job has
+ * no ASSIGN event. Returns -1 if `assign` is NULL or has no such node. */
+int transfer_node(const struct nodes *nodes, const char *assign, char out[NODE_NAME]);
 
 /* Answers r with 200, 206, 304 or 416, or with an error. The error is 409 if the file was
  * replaced, 503 if all streams are in use, and otherwise the node's error. */

@@ -342,7 +342,7 @@ struct commit_batch {
         struct job *job; /* owned until the cluster takes ownership */
         char *spec;      /* owns: JSON_STORED */
         char owner[USER_NAME], source[NODE_NAME], only[NODE_NAME];
-        int64_t source_step;
+        int64_t source_step, source_shared;
     } * at; /* owns */
     int n, room;
     int64_t size;
@@ -401,7 +401,9 @@ static struct new_job *room_for_one(struct commit_batch *b)
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *s)
 {
     struct new_job *k = room_for_one(b);
-    *k = (struct new_job){.job = job_create(0, s->spec), .source_step = s->source_step};
+    *k = (struct new_job){.job = job_create(0, s->spec),
+                          .source_step = s->source_step,
+                          .source_shared = s->source_shared};
     if (!k->job) abort();
     if (s->plan) job_set_plan(k->job, strdup(s->plan));
     if (s->plan && !k->job->plan) abort();
@@ -426,7 +428,8 @@ static void submitted(void *arg, const struct err *e)
             users_leave(&all->cluster->users, k->job->owner);
         else
             jobs_add(&all->cluster->jobs, k->job);
-        if (!e && *k->source) node_expect(&all->cluster->nodes, k->source, loop_now_ms(all->loop));
+        if (!e && *k->source && !k->source_shared)
+            node_expect(&all->cluster->nodes, k->source, loop_now_ms(all->loop));
     }
     if (b->done) b->done(b->arg, e ? NULL : b, e);
     if (!e) all->calls->pass(all->arg);
@@ -459,7 +462,7 @@ static void add_new(struct commits *all, struct store_txn *t, struct new_job *k)
     memcpy(ev.by, k->owner, sizeof ev.by);
     memcpy(ev.source, k->source, sizeof ev.source);
     memcpy(ev.node, k->only, sizeof ev.node);
-    if (*ev.source) ev.step = k->source_step;
+    if (*ev.source) ev.step = k->source_step, ev.shared = k->source_shared;
     job_fold(j, &ev, NULL);
     users_join(&all->cluster->users, j->owner);
     write_doc(all, j);

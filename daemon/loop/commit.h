@@ -102,9 +102,9 @@ struct commit_new {
     const char *key, *fingerprint; /* Idempotency-Key, or NULL */
     /* node that has checkpoint source_step, or NULL (see struct job) */
     const char *source;
-    int64_t source_step;
-    const char *owner; /* a user, or NULL for seqd itself */
-    const char *only;  /* the node that a toy run tests, or NULL for an ordinary job */
+    int64_t source_step, source_shared; /* source_shared: id of its shared directory, or 0 */
+    const char *owner;                  /* a user, or NULL for seqd itself */
+    const char *only; /* the node that a toy run tests, or NULL for an ordinary job */
 };
 /* Commits a job's first event. `done` is called with ERR_CONFLICT if the key exists, with
  * ERR_TOO_LARGE if the queue is full, or with ERR_NO_SPACE if the disk is full. A submission whose

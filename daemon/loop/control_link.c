@@ -191,6 +191,7 @@ static void on_message(void *arg, const char *name, const struct msg *m)
     case MSG_LOG: on_log_bytes(c, name, m); return;
     case MSG_HEARTBEAT:
         if (n && m->disk.size) n->disk = m->disk;
+        if (n && node_take_shared(n, m)) want_pass(c);
         if (n && node_take_gpus(n, m)) on_gpus(c, n);
         return;
     case MSG_PROFILE:

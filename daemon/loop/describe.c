@@ -68,12 +68,35 @@ int describe_node_index(const struct cluster *k, const char *name)
     return n ? (int)(n - k->nodes.node) : -1;
 }
 
+/* Describes a job whose checkpoint, or whose data, lies in a shared directory. With a checkpoint it
+ * may run only on the nodes that share the directory. With data it rather runs there, and prepares
+ * them again if no such node is up. Returns true if it need not prepare data. */
+static bool choose_sharing(const struct cluster *k, int64_t shared, bool checkpoint, int64_t now_ms,
+                           struct sched_job *q)
+{
+    struct cordon why;
+    bool any = false;
+    q->only = -1;
+    q->shared = checkpoint;
+    for (int i = 0; i < k->nodes.n && !any; i++) {
+        const struct node *n = &k->nodes.node[i];
+        any = node_shares(n, shared) && !quarantine_find(k->quarantine, n->name) &&
+              !cordon_of(k->cordons, n, now_ms, &why) && !sched_has(&q->blamed, i) &&
+              !sched_has(&q->lacks, i) && !sched_has(&q->old, i);
+    }
+    for (int i = 0; i < k->nodes.n && (checkpoint || any); i++)
+        if (!node_shares(&k->nodes.node[i], shared))
+            sched_add(checkpoint ? &q->apart : &q->lacks, i);
+    return any;
+}
+
 /* Sets the only node on which rank 0 may be, if there is such a node. For a toy run it is the
- * tested node. For a job that has a checkpoint, or that begins from the checkpoint of a different
- * job, it is the node that has the checkpoint, and the job waits for that node. For a job with
- * prepared data it is the node that has the data. But if this node is away or left out, the data
- * is prepared again on a different node. */
-static void choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
+ * tested node. For a job that has a checkpoint, or that begins from the checkpoint of a
+ * different job, it is the node that has the checkpoint, and the job waits for that node. For a
+ * job with prepared data it is the node that has the data. But if this node is away or left out,
+ * the data is prepared again on a different node. Returns true if the data lie in a shared
+ * directory, so that rank 0 finds them on other nodes, too. */
+static bool choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
                         struct sched_job *q)
 {
     const bool own = *j->checkpoint_node && j->is.resumes;
@@ -81,11 +104,18 @@ static void choose_only(const struct cluster *k, const struct job *j, int64_t no
     q->toy = *j->only != 0;
     q->checkpoint = own ? j->checkpoint_step : checkpoint ? j->source_step : 0;
     q->source = checkpoint && !own;
+    /* prepared data that lie elsewhere than the checkpoint are made again there */
+    const bool has_data = !checkpoint || !*j->prepared_node || j->prepared_shared;
+    const int64_t shared = q->toy       ? 0
+                           : own        ? j->checkpoint_shared
+                           : checkpoint ? j->source_shared
+                                        : j->prepared_shared;
+    if (shared) return choose_sharing(k, shared, checkpoint, now_ms, q) && has_data;
     q->only = describe_node_index(k, q->toy       ? j->only
                                      : own        ? j->checkpoint_node
                                      : checkpoint ? j->source
                                                   : j->prepared_node);
-    if (q->only < 0 || checkpoint || q->toy) return;
+    if (q->only < 0 || checkpoint || q->toy) return false;
     const struct node *n = &k->nodes.node[q->only];
     struct cordon why;
     const bool here = n->up && !quarantine_find(k->quarantine, n->name) &&
@@ -95,6 +125,7 @@ static void choose_only(const struct cluster *k, const struct job *j, int64_t no
     q->awaited = !n->up && !sched_has(&q->lacks, q->only);
     if (here && left) q->data = q->only + 1;
     if (!here || left) q->only = -1;
+    return false;
 }
 
 /* Marks the nodes whose version does not know a field that the job has set. */
@@ -120,11 +151,11 @@ void describe_job(const struct cluster *k, const struct job *j, int64_t now_ms, 
     q->ring = j->is.ring;
     leave_out(k, j, q);
     leave_old(k, j, q);
-    choose_only(k, j, now_ms, q);
+    const bool made = choose_only(k, j, now_ms, q);
     const int64_t left_ms = wall_left_ms(j, now_ms);
     q->wall_ms = left_ms < 0 ? 0 : left_ms > 0 ? left_ms : 1;
     q->soon = j->n_left && !sched_held(q) && describe_soon(k, q);
-    q->prepare = job_needs_data(j) || (*j->prepared_node && q->only < 0);
+    q->prepare = job_needs_data(j) || (*j->prepared_node && q->only < 0 && !made);
     q->one_node = j->is.one_node;
     q->not_before_ms = j->wake_ms;
     q->device = describe_device(j);
@@ -280,7 +311,7 @@ static void list_nodes(const struct cluster *k, int64_t now_ms, struct sched_nod
         struct cordon why;
         const bool cordoned = cordon_of(k->cordons, n, now_ms, &why);
         out[i] = (struct sched_node){.up = n->up,
-                                     .cordoned = cordoned,
+                                     .cordoned = cordoned || n->shared_away,
                                      .ends = n->end_s != 0,
                                      .left_ms = cordon_left_ms(n, now_ms),
                                      .quarantined = quarantine_find(k->quarantine, n->name),
@@ -293,6 +324,7 @@ static void list_nodes(const struct cluster *k, int64_t now_ms, struct sched_nod
                                      .n_attempts = n->n_stale};
         list_gpus(n, &out[i]);
         memcpy(out[i].name, n->name, sizeof out[i].name);
+        if (n->shared_away) snprintf(out[i].why, sizeof out[i].why, "without its shared directory");
         if (cordoned)
             snprintf(out[i].why, sizeof out[i].why, "%s%s%.*s", why.drains ? "drained" : "cordoned",
                      *why.reason ? ": " : "", SCHED_WHY_SIZE - 16, why.reason);

@@ -84,6 +84,21 @@ void order_resume(struct commits *all, int64_t id, const char *by, commit_done *
     hold(all, id, EV_RESUME, by, done, arg);
 }
 
+/* Tells whether a node that may take a new attempt has the job's checkpoint. Returns the node. */
+static const struct node *checkpoint_up(const struct commits *all, const struct job *j)
+{
+    const struct cluster *k = all->cluster;
+    struct cordon why;
+    for (int i = 0; i < k->nodes.n; i++) {
+        const struct node *n = &k->nodes.node[i];
+        const bool has = j->checkpoint_shared ? node_shares(n, j->checkpoint_shared)
+                                              : !strcmp(n->name, j->checkpoint_node);
+        if (!has || !n->up || quarantine_find(k->quarantine, n->name)) continue;
+        if (!cordon_of(k->cordons, n, loop_now_ms(all->loop), &why)) return n;
+    }
+    return NULL;
+}
+
 static int check_restart(struct commits *all, const struct job *j, struct err *e)
 {
     if (j->state != JOB_QUEUED || j->attempt || !*j->checkpoint_node)
@@ -93,13 +108,11 @@ static int check_restart(struct commits *all, const struct job *j, struct err *e
             "queued one where it is cordoned, can be restarted",
             (long long)j->id, job_state_name(j->state),
             *j->checkpoint_node ? "" : " and has no checkpoint");
-    const struct node *n = node_find(&all->cluster->nodes, j->checkpoint_node);
-    struct cordon why;
-    if (!n || !n->up || quarantine_find(all->cluster->quarantine, n->name)) return 0;
-    if (cordon_of(all->cluster->cordons, n, loop_now_ms(all->loop), &why)) return 0;
+    const struct node *n = checkpoint_up(all, j);
+    if (!n) return 0;
     return err_set(e, ERR_CONFLICT,
                    "node %s is up: job %lld resumes there from its checkpoint of step %lld",
-                   j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
+                   n->name, (long long)j->id, (long long)j->checkpoint_step);
 }
 
 /* Gives up the attempt of a job whose checkpoint is on a node that is away. The checkpoint is
@@ -116,10 +129,10 @@ static int give_up(struct commits *all, struct job *j, const char *by, commit_do
     return commit_order(all, j, &ev, NULL, done, arg);
 }
 
-static bool is_away(const struct job *j)
+static bool is_away(const struct commits *all, const struct job *j)
 {
-    return attempt_alive(j) && attempt_away(j) && *j->checkpoint_node &&
-           job_away_on(j, j->checkpoint_node);
+    if (!attempt_alive(j) || !attempt_away(j) || !*j->checkpoint_node) return false;
+    return j->checkpoint_shared ? !checkpoint_up(all, j) : job_away_on(j, j->checkpoint_node);
 }
 
 void order_restart(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg)
@@ -131,7 +144,7 @@ void order_restart(struct commits *all, int64_t id, const char *by, commit_done 
         done(arg, NULL, &e);
         return;
     }
-    if (is_away(j)) {
+    if (is_away(all, j)) {
         if (!give_up(all, j, by, done, arg)) return;
         err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
     } else if (!check_restart(all, j, &e)) {

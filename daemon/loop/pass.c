@@ -161,6 +161,7 @@ static void assign(const struct cluster *k, const struct job *j, const struct sc
     ev->task = q->prepare ? TASK_PREPARE : TASK_RUN;
     ev->n_ranks = q->prepare ? 1 : q->n_ranks;
     memcpy(ev->node, nodes[q->node].name, sizeof ev->node);
+    ev->shared = nodes[q->node].shared;
     ev->n_places = q->n_parts;
     for (int i = 0; i < q->n_parts; i++) {
         struct job_place *p = &ev->places[i];

@@ -221,9 +221,11 @@ static void live_again(void *arg, struct job *j)
 static void expect_files(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
-    if (*j->source) node_expect(&r->cluster->nodes, j->source, r->now_ms);
-    if (*j->checkpoint_node) node_expect(&r->cluster->nodes, j->checkpoint_node, r->now_ms);
-    if (*j->prepared_node) node_expect(&r->cluster->nodes, j->prepared_node, r->now_ms);
+    if (*j->source && !j->source_shared) node_expect(&r->cluster->nodes, j->source, r->now_ms);
+    if (*j->checkpoint_node && !j->checkpoint_shared)
+        node_expect(&r->cluster->nodes, j->checkpoint_node, r->now_ms);
+    if (*j->prepared_node && !j->prepared_shared)
+        node_expect(&r->cluster->nodes, j->prepared_node, r->now_ms);
 }
 
 /* Sets aside a job that has no events. Writes the row of a job whose row is missing or differs

@@ -58,7 +58,10 @@ static void set_origin(const struct cluster *k, const struct job *j, struct shap
                   : *j->prepared_node ? ORIGIN_DATA
                                       : ORIGIN_NONE;
     const char *const names[] = {"", j->only, j->checkpoint_node, j->source, j->prepared_node};
-    key->only = describe_node_index(k, names[key->origin]);
+    const int64_t shared[] = {0, 0, j->checkpoint_shared, j->source_shared, j->prepared_shared};
+    key->shared = shared[key->origin];
+    key->only = key->shared ? -1 : describe_node_index(k, names[key->origin]);
+    if (j->prepared_shared) key->needs_data |= 4;
     key->step = own ? j->checkpoint_step : *j->source ? j->source_step : 0;
     if (*j->prepared_node) key->needs_data |= 2; /* data that another node may have to make again */
 }

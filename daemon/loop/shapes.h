@@ -11,7 +11,8 @@
  * counts, so the struct is zeroed first. */
 struct shape_key {
     int64_t wall_ms, step;
-    int64_t alone; /* the id of a job that shares its shape with no other job; otherwise 0 */
+    int64_t alone;  /* the id of a job that shares its shape with no other job; otherwise 0 */
+    int64_t shared; /* id of the shared directory that has its files, or 0 */
     int64_t rank, device_size, host; /* struct need, without the stages */
     const char *needs;
     int32_t n_stages, per_stage;

@@ -48,7 +48,7 @@ static const char *unit(const struct sched_job *j, int n)
 /* The numbers of nodes that are left out, by cause, and the room of all other nodes. */
 struct census {
     int up, down, quarantined, lacks, old; /* up counts the nodes that the job may use */
-    int cordoned, ending;
+    int cordoned, ending, elsewhere;
     const char *why;             /* reason why the first cordoned node is cordoned */
     int32_t width, room;         /* counts of slots, or of GPUs if the job takes GPUs */
     int unfit, small, busy, all; /* numbers of GPUs */
@@ -82,6 +82,8 @@ static struct census census(const struct sched_job *j, const struct sched_node *
             c.quarantined++;
         else if (nodes[i].up && sched_has(&j->old, i))
             c.old++;
+        else if (nodes[i].up && sched_has(&j->apart, i))
+            c.elsewhere++;
         else if (nodes[i].up && room_ends(j, nodes, i))
             c.ending++;
         else if (nodes[i].up && (sched_has(&j->lacks, i) || sched_has(&j->blamed, i)))
@@ -140,6 +142,9 @@ static struct what all_nodes(const struct sched_job *j, const struct census *c)
     if (c->ending)
         n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d %s before limits.wall_s",
                       c->ending, c->ending == 1 ? "ends" : "end");
+    if (c->elsewhere)
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d without that directory",
+                      c->elsewhere);
     if (c->lacks)
         n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d left out after failing this job",
                       c->lacks);
@@ -237,6 +242,16 @@ static const char *only_state(const struct sched_node *n)
     return n->cordoned ? n->why : "in quarantine";
 }
 
+/* Writes that no node with the shared directory of the checkpoint can take the job. */
+static void reason_shared(struct sched_job *j, const struct census *c)
+{
+    char again[64] = "";
+    if (!j->source)
+        snprintf(again, sizeof again, "; to start again: seqctl restart %lld", (long long)j->id);
+    reason(j, "no_node", "no node with the shared directory that %s can take it: %s%s",
+           what(j).text, all_nodes(j, c).text, again);
+}
+
 void reason_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const struct census c = census(j, nodes, n);
@@ -257,6 +272,8 @@ void reason_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
         reason(j, "no_node",
                "node %s, which %s, is %s; to start again on another node: seqctl restart %lld",
                only->name, what(j).text, state, (long long)j->id);
+    else if (j->shared)
+        reason_shared(j, &c);
     else if (c.quarantined + c.lacks + c.cordoned + c.ending + c.old)
         reason(j, "no_node", "no node can take it: %s", all_nodes(j, &c).text);
     else

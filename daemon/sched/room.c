@@ -10,7 +10,8 @@ bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int 
 {
     if (!nodes[i].up || nodes[i].cordoned || (nodes[i].quarantined && !j->toy)) return false;
     if (room_ends(j, nodes, i)) return false;
-    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i) && !sched_has(&j->old, i);
+    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i) && !sched_has(&j->old, i) &&
+           !sched_has(&j->apart, i);
 }
 
 /* ---- the room of a node for a job ------------------------------------------------------------ */

@@ -11,6 +11,9 @@
  * ever, unless it does not delay the first (backfill.h). A job that waits for its backoff, or that
  * these nodes could never hold, does not block the jobs after it.
  *
+ * A checkpoint in a directory that nodes share (seqw --shared) holds a job to no node: the job may
+ * run on each node that shares the directory, and on no other.
+ *
  * Prepared data can be made again. If no placement of a gang includes the node that has its data,
  * the gang is placed without that node and makes the data where it runs. A checkpoint cannot be
  * made again, so rank 0 must be placed on the node that has the checkpoint. The job is said to be
@@ -99,6 +102,7 @@ struct sched_job {
     int64_t checkpoint;
     /* `checkpoint` belongs to a different job, and this job begins from it */
     bool source;
+    bool shared;     /* `checkpoint` lies in a shared directory */
     int64_t wall_ms; /* time that is left of its limit; 0 if it has no limit */
     /* end of its backoff, by the clock of sched_barred's now_ms */
     int64_t not_before_ms;
@@ -114,6 +118,8 @@ struct sched_job {
     /* nodes that lack the job's files; they are used only if no other placement is possible, and
      * never while `awaited` is set */
     struct sched_set lacks;
+    /* nodes without the shared directory that has the checkpoint of the job; they are never used */
+    struct sched_set apart;
     /* nodes whose version does not know a field of the job; they are never used */
     struct sched_set old;
     /* the field that the nodes of `old` do not know; NULL if `old` is empty */

@@ -95,15 +95,15 @@ static void hold(struct cluster *k, const char *name)
     if (n) n->held = true;
 }
 
-/* Marks the nodes that the job needs. A node is needed if it has the job's newest checkpoint, the
- * files from which the job begins, or its data. It is also needed if the job is the node's toy
+/* Marks the nodes that the job needs. A node is needed if it alone has the job's newest checkpoint,
+ * the files from which the job begins, or its data. It is also needed if the job is the node's toy
  * run, or if it runs a part of the job whose end is not known. */
 static void hold_nodes(void *arg, struct job *j)
 {
     struct cluster *k = arg;
-    hold(k, j->checkpoint_node);
-    hold(k, j->source);
-    hold(k, j->prepared_node);
+    if (!j->checkpoint_shared) hold(k, j->checkpoint_node);
+    if (!j->source_shared) hold(k, j->source);
+    if (!j->prepared_shared) hold(k, j->prepared_node);
     hold(k, j->only);
     for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
         hold(k, j->attempt->parts[i].place.node);

@@ -8,6 +8,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jread.h"
+#include "api/core/shared.h"
 #include "daemon/state/attempt.h"
 #include "daemon/state/serve_counts.h"
 
@@ -485,6 +486,18 @@ static void put_cordon(struct jwrite *w, const struct doc_node *d)
     jwrite_end(w);
 }
 
+/* Writes the id of the node's shared directory. */
+static void put_shared(struct jwrite *w, const struct node *n)
+{
+    char id[SHARED_ID_SIZE];
+    snprintf(id, sizeof id, SHARED_ID, (unsigned long long)n->shared);
+    if (n->shared)
+        jwrite_str(w, "shared", id);
+    else
+        jwrite_null(w, "shared");
+    jwrite_bool(w, "shared_away", n->shared_away);
+}
+
 void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
 {
     jwrite_object(w, NULL);
@@ -513,6 +526,7 @@ void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
         jwrite_str(w, "sandbox", n->sandbox);
     else
         jwrite_null(w, "sandbox");
+    put_shared(w, n);
     jwrite_int(w, "protocol", n->abi);
     jwrite_int(w, "seen_ms_ago", d->now_ms - n->seen_ms);
     jwrite_int(w, "messages_dropped", n->n_dropped);

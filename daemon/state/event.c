@@ -164,6 +164,7 @@ const struct field event_fields[] = {
     WORD("task", task, task_names, TASK_PREPARE, TASK_RUN, "The work of the attempt.", .when = has_task),
     INT32("n_ranks", n_ranks, "Ranks of the attempt."),
     TEXT("source", source, "The node that has the checkpoint from which the job begins."),
+    INT("shared", shared, "The id of the shared directory that has the files, as a number; left out where they lie on the node alone."),
     TEXT("node", node, "The node of rank 0, or the node on which it happened."),
     LIST("nodes", places, "The nodes of an attempt on several, in the order of its ranks."),
     LIST("instances", instances, "The instance of each node, in the same order.", .when = has_instances),

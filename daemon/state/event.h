@@ -64,6 +64,9 @@ struct event {
     int32_t task, n_ranks;
     char source[NODE_NAME]; /* for SUBMIT: node that has the checkpoint of `step`, from which the
                              * job begins */
+    /* for ASSIGN and SUBMIT: id of the shared directory (api/core/shared.h) that has the files
+     * of the job, or those from which it begins; 0 if they lie on the node alone */
+    int64_t shared;
     /* for ASSIGN the node of rank 0; for SUBMIT the node of a toy run; otherwise the sender */
     char node[NODE_NAME];
     int n_places; /* 0 if all ranks are on `node`; events of one node are stored in this form */

@@ -84,6 +84,7 @@ static void fold_assign(struct job *j, const struct event *ev)
     j->alone = j->crowded;
     j->crowded = false;
     memcpy(j->node, ev->node, sizeof j->node);
+    j->shared = ev->shared;
     if (ev->task == TASK_RUN) j->attempts++;
     if (!j->started_ms) j->started_ms = ev->at_ms;
     if (!j->tried_ms) j->tried_ms = ev->at_ms;
@@ -147,6 +148,7 @@ static void fold_prepared(struct job *j, const struct event *ev)
     fold_away(j, j->node, 0);
     memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
     memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
+    j->prepared_shared = j->shared;
     j->n_tokens = ev->n_tokens;
     /* The form is chosen only once, even if a different node prepares the data again. */
     if (ev->form && job_spec(j)->parallel.form == FORM_AUTO)
@@ -163,6 +165,7 @@ static void fold_restart(struct job *j)
 {
     j->checkpoint_step = 0;
     j->checkpoint_node[0] = 0;
+    j->checkpoint_shared = 0;
     j->n_failures = 0;
     j->not_before_ms = j->backoff_ms = 0;
     j->avoid_gpu[0] = j->avoid_node[0] = 0;
@@ -358,6 +361,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         j->created_ms = ev->at_ms;
         memcpy(j->only, ev->node, sizeof j->only);
         memcpy(j->source, ev->source, sizeof j->source);
+        j->source_shared = ev->shared;
         j->source_step = *j->source && ev->step < 1 ? 1 : ev->step;
         j->version = 1;
         return 0;
@@ -384,6 +388,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         j->checkpoint_step = ev->step;
         j->save_ms = number_in(ev->detail, "save_ms");
         memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
+        j->checkpoint_shared = j->shared;
         j->n_failures = 0;
         break; /* a failed GPU is still avoided, because a checkpoint does not repair it */
     case EV_RANK_EXIT:

@@ -109,6 +109,9 @@ struct job {
     /* the prepared data, and the node that has it */
     char prepared_id[80], prepared_node[NODE_NAME];
     char checkpoint_node[NODE_NAME]; /* node that has its newest checkpoint, or "" */
+    /* ids of the shared directories of the current or last attempt, of its newest checkpoint, of
+     * its prepared data and of the files of `source`; 0 if they lie on the node alone */
+    int64_t shared, checkpoint_shared, prepared_shared, source_shared;
     int64_t n_tokens;
     struct err *failure; /* owns; the last failure, by job_err(); NULL if there was none */
     int32_t err_cause, err_rank;

@@ -93,6 +93,8 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
     n->n_cores = hello->n_cores;
     n->memory_size = hello->memory_size;
     n->emulated = hello->emulated;
+    n->shared = hello->shared;
+    n->shared_away = false;
     node_take_gpus(n, hello);
     snprintf(n->address, sizeof n->address, "%s", hello->address);
     snprintf(n->version, sizeof n->version, "%s", hello->version);
@@ -111,6 +113,30 @@ bool node_take_gpus(struct node *n, const struct msg *m)
     n->n_gpus = m->n_gpus;
     if (m->n_gpus) memcpy(n->gpu, m->gpus, (size_t)m->n_gpus * sizeof *n->gpu);
     return news;
+}
+
+bool node_take_shared(struct node *n, const struct msg *m)
+{
+    const bool was = n->shared_away;
+    n->shared_away = n->shared && m->shared != n->shared;
+    return n->shared_away != was;
+}
+
+bool node_shares(const struct node *n, int64_t shared)
+{
+    return n->up && shared && n->shared == shared && !n->shared_away;
+}
+
+const struct node *node_sharing(const struct nodes *t, int64_t shared, const char *name)
+{
+    const struct node *any = NULL;
+    for (int i = 0; i < t->n; i++) {
+        const struct node *n = &t->node[i];
+        if (!node_shares(n, shared)) continue;
+        if (!strcmp(n->name, name)) return n;
+        if (!any) any = n;
+    }
+    return any;
 }
 
 void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms)

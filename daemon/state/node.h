@@ -49,6 +49,8 @@ struct node {
     char address[RANK_ADDRESS_SIZE]; /* address on which its ranks listen; "" if no other node can
                                       * reach it */
     char sandbox[WIRE_SANDBOX];      /* the parts of its ranks' sandbox; "" if it does not say */
+    int64_t shared;                  /* id of its shared directory (api/core/shared.h), or 0 */
+    bool shared_away;                /* it cannot reach its shared directory now */
     bool emulated;                   /* it accepts jobs of the device "emulated" */
     int n_gpus;
     struct gpu gpu[GPU_MAX]; /* the GPUs as the node last reported them */
@@ -105,6 +107,14 @@ struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);
 /* Forgets the nodes that have been down for the longest time, among the nodes whose member `held`
  * is false. Forgets at most NODE_FORGET nodes, and returns their number. */
 int nodes_forget(struct nodes *t);
+
+/* Tells whether the node is up and reaches the shared directory of that id. */
+bool node_shares(const struct node *n, int64_t shared);
+/* Notes whether a HEARTBEAT reports the shared directory. Returns true if that has changed. */
+bool node_take_shared(struct node *n, const struct msg *m);
+/* Returns a node that has the files of a shared directory now: `name` if it shares the directory,
+ * and otherwise any other node that does. Returns NULL if there is none, or if `shared` is 0. */
+const struct node *node_sharing(const struct nodes *t, int64_t shared, const char *name);
 
 void nodes_fini(struct nodes *t);
 

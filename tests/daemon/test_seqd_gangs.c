@@ -481,6 +481,39 @@ static void test_restart_without_checkpoint(void)
     finish();
 }
 
+/* Checks a job whose checkpoint lies in a shared directory, when the node of rank 0 is lost. It
+ * continues at the checkpoint on the other nodes if they share the directory. A restart of seqd
+ * does not lose that. Otherwise it waits, and says for which nodes. */
+static void test_continues_where_shared(void)
+{
+    for (int others = 0; others < 2; others++) {
+        struct gang *a, *b;
+        begin();
+        A->shared = B->shared = 77;
+        C->shared = others ? 77 : 78;
+        to_ready(&a, &b, 0);
+        hello(C);
+        rec_step(a, 1);
+        rec_event(a, 0, EV_CHECKPOINT, 1, "{}"), send_spool(A, a), settle();
+        CHECK(job(1)->checkpoint_shared == 77);
+        goodbye(A);
+        pass(NODE_LOST_MS + 1001);
+        send_all(B);
+        pass(SUSPECT_MS + 1);
+        B->up = C->up = false;
+        close_seqd(), open_seqd();
+        CHECK(job(1)->checkpoint_shared == 77);
+        hello(B), hello(C), send_all(B);
+        pass(NODE_LOST_MS + 1001);
+        send_all(B);
+        pass(1001);
+        CHECK_MSG((strcmp(job(1)->node, "a") != 0) == (others == 1), "on %s: %s", job(1)->node,
+                  job(1)->reason);
+        CHECK(job(1)->checkpoint_step == 1);
+        finish();
+    }
+}
+
 /* Checks the ends of two parts, in both orders, with a restart of seqd after every record. The
  * final state of the job must always be the same. */
 static void test_restart_after_each_record(void)
@@ -824,6 +857,7 @@ int main(void)
     RUN(test_waits_for_checkpoints);
     RUN(test_goes_to_its_source);
     RUN(test_restart_without_checkpoint);
+    RUN(test_continues_where_shared);
     RUN(test_restart_after_each_record);
     RUN(test_lost_assign);
     RUN(test_secret);

@@ -119,6 +119,8 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(a->restarts == b->restarts && a->n_failures == b->n_failures);
     CHECK(a->not_before_ms == b->not_before_ms && a->n_tokens == b->n_tokens);
     CHECK(!strcmp(a->prepared_node, b->prepared_node));
+    CHECK(a->shared == b->shared && a->checkpoint_shared == b->checkpoint_shared);
+    CHECK(a->prepared_shared == b->prepared_shared && a->source_shared == b->source_shared);
     CHECK(!strcmp(a->source, b->source) && a->source_step == b->source_step);
     CHECK(!strcmp(a->prepared_id, b->prepared_id) && job_err(a)->code == job_err(b)->code);
     CHECK(!strcmp(job_err(a)->text, job_err(b)->text) &&

@@ -45,6 +45,8 @@ static void make_node(struct cluster *k, int i)
     n->n_slots = below(9);
     n->memory_size = below(3) ? (1 + below(8)) * NEED_ERRAND : 0;
     n->emulated = below(2);
+    n->shared = below(3);
+    n->shared_away = n->shared && !below(6);
     n->end_s = below(8) == 0;
     n->end_ms = NOW + below(4) * 1000;
     if (below(5)) snprintf(n->address, sizeof n->address, "10.0.0.%d", 1 + i);
@@ -92,6 +94,9 @@ static void vary(struct job *j, int now)
     if (below(2)) strcpy(j->prepared_id, "data"), strcpy(j->prepared_node, node);
     if (below(5) == 0) strcpy(j->checkpoint_node, node), j->checkpoint_step = 1 + below(2);
     if (below(9) == 0) strcpy(j->source, node), j->source_step = 4;
+    j->checkpoint_shared = *j->checkpoint_node ? below(3) : 0;
+    j->source_shared = *j->source ? below(3) : 0;
+    j->prepared_shared = *j->prepared_node ? below(3) : 0;
     if (below(20) == 0) strcpy(j->only, node);
     if (below(12) == 0) j->crowded = true;
     if (below(9) == 0) j->wake_ms = now + below(3) * 500;

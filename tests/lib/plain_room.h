@@ -19,7 +19,8 @@ static bool plain_room_usable(const struct sched_job *j, const struct sched_node
 {
     if (!nodes[i].up || nodes[i].cordoned || (nodes[i].quarantined && !j->toy)) return false;
     if (plain_room_ends(j, nodes, i)) return false;
-    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i) && !sched_has(&j->old, i);
+    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i) && !sched_has(&j->old, i) &&
+           !sched_has(&j->apart, i);
 }
 
 /* ---- the room of a node for a job ------------------------------------------------------------ */
@@ -260,7 +261,7 @@ static const char *unit(const struct sched_job *j, int n)
 /* The numbers of nodes that are left out, by cause, and the room of all other nodes. */
 struct census {
     int up, down, quarantined, lacks, old; /* up counts the nodes that the job may use */
-    int cordoned, ending;
+    int cordoned, ending, elsewhere;
     const char *why;             /* reason why the first cordoned node is cordoned */
     int32_t width, room;         /* counts of slots, or of GPUs if the job takes GPUs */
     int unfit, small, busy, all; /* numbers of GPUs */
@@ -294,6 +295,8 @@ static struct census census(const struct sched_job *j, const struct sched_node *
             c.quarantined++;
         else if (nodes[i].up && sched_has(&j->old, i))
             c.old++;
+        else if (nodes[i].up && sched_has(&j->apart, i))
+            c.elsewhere++;
         else if (nodes[i].up && plain_room_ends(j, nodes, i))
             c.ending++;
         else if (nodes[i].up && (sched_has(&j->lacks, i) || sched_has(&j->blamed, i)))
@@ -352,6 +355,9 @@ static struct what all_nodes(const struct sched_job *j, const struct census *c)
     if (c->ending)
         n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d %s before limits.wall_s",
                       c->ending, c->ending == 1 ? "ends" : "end");
+    if (c->elsewhere)
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d without that directory",
+                      c->elsewhere);
     if (c->lacks)
         n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d left out after failing this job",
                       c->lacks);
@@ -472,6 +478,13 @@ static void plain_reason_no_node(struct sched_job *j, const struct sched_node *n
             j, "no_node",
             "node %s, which %s, is %s; to start again on another node: seqctl restart %lld",
             only->name, what(j).text, state, (long long)j->id);
+    else if (j->shared)
+        plain_reason(j, "no_node",
+                     j->source
+                         ? "no node with the shared directory that %s can take it: %s"
+                         : "no node with the shared directory that %s can take it: %s; to start "
+                           "again: seqctl restart %lld",
+                     what(j).text, all_nodes(j, &c).text, (long long)j->id);
     else if (c.quarantined + c.lacks + c.cordoned + c.ending + c.old)
         plain_reason(j, "no_node", "no node can take it: %s", all_nodes(j, &c).text);
     else

@@ -58,6 +58,7 @@ struct sim {
     char name[8], address[24];
     unsigned char instance[WIRE_INSTANCE_SIZE];
     bool up, emulated;
+    int64_t shared;
     uint32_t abi;        /* 0 means WIRE_ABI */
     int64_t memory_size; /* 0 means that the node does not report it */
     int n_gpus;
@@ -332,7 +333,7 @@ static inline void hello(struct sim *n)
         .type = MSG_HELLO, .abi = n->abi ? n->abi : WIRE_ABI, .n_slots = SLOTS, .attempts = list};
     n->n_unknown = 0; /* these questions were asked by an earlier session */
     m.gpus = n->gpu, m.n_gpus = n->n_gpus, m.emulated = n->emulated;
-    m.memory_size = n->memory_size;
+    m.memory_size = n->memory_size, m.shared = n->shared;
     memcpy(m.instance, n->instance, sizeof m.instance);
     snprintf(m.node, sizeof m.node, "%s", n->name);
     snprintf(m.address, sizeof m.address, "%s", n->address);
