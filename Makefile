@@ -41,7 +41,7 @@ REVISION := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || e
 FRAME := $(FRAME_$(MODE))
 CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -I. -I$(B)/gen $(WARN) $(HARDEN) $(CFLAGS_$(MODE)) $(CFLAGS)
 # Where programs look for plugins: beside themselves, a tests/ above, an installed lib/seqd.
-LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..:$$ORIGIN/../lib/seqd' \
+LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now -Wl,--build-id=sha1 -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..:$$ORIGIN/../lib/seqd' \
                $(LDFLAGS_$(MODE)) $(LDFLAGS)
 
 # Floating point: no contraction that depends on the compiler's mood (kernels ask for FMA by name),

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "daemon/loop/attempts.h"
 #include "daemon/loop/control.h"
+#include "daemon/loop/images.h"
 #include "daemon/loop/pass.h"
 #include "daemon/loop/postponed.h"
 #include "daemon/loop/session.h"
@@ -25,6 +26,7 @@ struct control {
     struct sweep *sweep; /* NULL if no data has a time to live */
     struct disk_tally *tally;
     struct sched_pass *pass;
+    struct images images;
     struct postponed postponed;
     int64_t next_expect_ms, next_forget_ms;
     bool paused, ticked;

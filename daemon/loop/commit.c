@@ -225,7 +225,7 @@ static int apply(struct commits *all, struct job *j, struct event *ev, struct jo
         return -1;
     }
     if (!kept) base_on_orders(all, j);
-    ev->seq = ++all->last_event;
+    ev->seq = j->seq = ++all->last_event;
     if (j->not_before_ms != not_before_ms) job_set_wake(j, ev->at_ms, now_ms);
     if (ev->type == EV_ASSIGN) {
         j->attempt = attempt_create(j, now_ms);
@@ -267,6 +267,8 @@ static int apply(struct commits *all, struct job *j, struct event *ev, struct jo
     }
     write_doc(all, j);
     store_job_set(t, j->id, (int)j->state, all->doc);
+    if (j->imaged) store_image_remove(t, j->id);
+    j->imaged = 0;
     store_commit(all->store, t, committed, k);
     log_info("job.event", "job=%lld epoch=%lld event=%s state=%s", (long long)j->id,
              (long long)j->epoch, job_event_name(ev->type), job_state_name(j->state));
@@ -457,7 +459,7 @@ static void add_new(struct commits *all, struct store_txn *t, struct new_job *k)
     struct event ev = {.type = EV_SUBMIT, .rank = -1};
     struct job *j = k->job;
     ev.job = j->id = ++all->last_job;
-    ev.seq = ++all->last_event;
+    ev.seq = j->seq = ++all->last_event;
     ev.at_ms = all->utc_ms();
     memcpy(ev.by, k->owner, sizeof ev.by);
     memcpy(ev.source, k->source, sizeof ev.source);
@@ -468,7 +470,7 @@ static void add_new(struct commits *all, struct store_txn *t, struct new_job *k)
     write_doc(all, j);
     store_job_new(t, j->id, ev.at_ms, k->spec, j->plan, all->doc, j->owner);
     add_tags(t, j);
-    if (spec_needs(job_spec(j), WIRE_ABI_BEFORE)) store_newer(t);
+    if (j->is.newer) store_newer(t);
     commit_event(t, &ev);
 }
 

@@ -343,6 +343,7 @@ static void tick(void *arg)
         c->logs_deferred = true;
     }
     if (c->logs_deferred && !store_full(c->o.store)) ask_logs(c);
+    if (!c->paused && !c->blocked) images_tick(&c->images, &c->commits);
     lose_nodes(c, now);
     if (!c->paused) submit_toys(c, now);
     if (now >= c->next_expect_ms) {

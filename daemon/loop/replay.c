@@ -13,6 +13,7 @@
 #include "daemon/spec/json.h"
 #include "daemon/state/attempt.h"
 #include "daemon/state/doc.h"
+#include "daemon/state/job_image.h"
 #include "daemon/state/serve_counts.h"
 #include "worker/plan/check.h"
 
@@ -58,6 +59,16 @@ static char *copy_json(const char *text)
     return copy;
 }
 
+static bool load_image(void *arg, int64_t id, int64_t seq, const void *image, size_t size)
+{
+    const struct replaying *r = arg;
+    struct job *j = job_image_read(id, image, size);
+    if (!j) return false;
+    j->imaged = seq;
+    jobs_add(&r->cluster->jobs, j);
+    return true;
+}
+
 static int load_job(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
                     bool has_doc, const char *serving, struct err *e)
 {
@@ -84,6 +95,7 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
     }
     if (serving && j->serving) serve_counts_read(j->serving, serving);
     j->rewrite = !has_doc;
+    j->imaged = -1;
     job_rest(j);
     jobs_add(&r->cluster->jobs, j);
     return 0;
@@ -129,6 +141,7 @@ static int load_event(void *arg, const struct store_event *row, struct err *e)
         set_aside(r, row->job, &why);
         return 0;
     }
+    j->seq = ev.seq;
     follow_attempt(r, j, &ev);
     return 0;
 }
@@ -235,9 +248,8 @@ static void look_at_job(void *arg, struct job *j)
     struct replaying *r = arg;
     struct commits *all = r->all;
     struct err e;
-    const bool rests = !j->spec;
-    r->newer = r->newer || spec_needs(job_spec(j), WIRE_ABI_BEFORE);
-    if (rests) job_rest(j);
+    if (!j->attempt) job_rest(j);
+    r->newer = r->newer || j->misread || j->is.newer;
     if (!j->version) {
         err_set(&e, ERR_CORRUPT, "it has no events");
         set_aside(r, j->id, &e);
@@ -289,7 +301,7 @@ int replay(struct commits *all, struct err *e)
                           .cluster = all->cluster,
                           .now_ms = loop_now_ms(all->loop),
                           .utc_ms = all->utc_ms()};
-    struct store_load calls = {&r,         load_job,   load_event,      load_mark,
+    struct store_load calls = {&r,         load_image, load_job,        load_event, load_mark,
                                load_steps, load_blame, load_quarantine, load_cordon};
     struct jobs *jobs = &r.cluster->jobs;
     int n = 0;

@@ -371,6 +371,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         return err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot take the event %s",
                        (long long)j->id, job_state_name(before), job_event_name(ev->type));
     j->state = (enum job_state)next;
+    j->misread = j->misread || job_event_misread(ev->type);
     if (is_unsaved(j) && (ev->type == EV_CHECKPOINT || !job_placed(j))) job_reason_set(j, NULL);
     switch (ev->type) {
     case EV_NOTE: fold_note(j, ev); break;

@@ -1,6 +1,5 @@
 /* job_pack.c: keeps the spec of a job that waits in few bytes. Most bytes of a spec are those of
- * the defaults, so the packed form has only the others: after its size, runs of equal bytes and of
- * differences take turns, each with its length before it. */
+ * the defaults, so only its differences to them are packed. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "api/core/device.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"
+#include "daemon/state/job_pack.h"
 #include "daemon/state/jobs.h"
 
 enum {
@@ -58,16 +58,10 @@ static void differ(uint8_t *spec, size_t size)
     for (size_t i = 0; i < n; i++) spec[i] ^= as[i];
 }
 
-/* Packs the spec. Each run of at least LEAST_ZEROS zeros and the bytes after it take two lengths,
- * of at most 3 bytes each, so the result has at most half as many bytes again. */
-static uint8_t *pack(const struct job_spec *s)
+uint8_t *job_pack_bytes(const uint8_t *from, size_t size, size_t *packed_size)
 {
-    const size_t size = offsetof(struct job_spec, text) + s->text_used;
-    uint8_t *copy = mem_scratch(2 * size + size / 2 + 16), *packed = copy + size, *to = packed;
-    const uint8_t *from = copy, *end = copy + size;
-    memcpy(copy, s, size);
-    differ(copy, size);
-    to = put_length(to, size);
+    const uint8_t *end = from + size;
+    uint8_t *packed = mem_scratch(size + size / 2 + 16), *to = put_length(packed, size);
     while (from < end) {
         const size_t zeros = zeros_at(from, (size_t)(end - from));
         from += zeros;
@@ -77,27 +71,57 @@ static uint8_t *pack(const struct job_spec *s)
         to += n;
         from += n;
     }
-    uint8_t *out = malloc((size_t)(to - packed));
+    *packed_size = (size_t)(to - packed);
+    uint8_t *out = malloc(*packed_size);
     if (!out) abort();
-    memcpy(out, packed, (size_t)(to - packed));
-    free(copy);
+    memcpy(out, packed, *packed_size);
+    free(packed);
     return out;
 }
 
-static struct job_spec *unpack(const uint8_t *from)
+uint8_t *job_pack_open(const uint8_t *from, size_t *size)
 {
-    size_t size, zeros, n;
-    from = get_length(from, &size);
-    uint8_t *out = calloc(1, size), *to = out;
+    size_t zeros, n;
+    from = get_length(from, size);
+    uint8_t *out = calloc(1, *size), *to = out;
     if (!out) abort();
-    while (to < out + size) {
+    while (to < out + *size) {
         from = get_length(get_length(from, &zeros), &n);
         to += zeros;
         memcpy(to, from, n);
         to += n;
         from += n;
     }
-    assert(to == out + size);
+    assert(to == out + *size);
+    return out;
+}
+
+size_t job_pack_size(const uint8_t *packed)
+{
+    const uint8_t *from = packed;
+    size_t left, zeros, n;
+    for (from = get_length(from, &left); left; left -= zeros + n) {
+        from = get_length(get_length(from, &zeros), &n);
+        from += n;
+    }
+    return (size_t)(from - packed);
+}
+
+static uint8_t *pack(const struct job_spec *s)
+{
+    size_t size = offsetof(struct job_spec, text) + s->text_used;
+    uint8_t *copy = mem_scratch(size);
+    memcpy(copy, s, size);
+    differ(copy, size);
+    uint8_t *packed = job_pack_bytes(copy, size, &size);
+    free(copy);
+    return packed;
+}
+
+static struct job_spec *unpack(const uint8_t *from)
+{
+    size_t size;
+    uint8_t *out = job_pack_open(from, &size);
     differ(out, size);
     return (struct job_spec *)out;
 }
@@ -132,6 +156,7 @@ void job_set_facts(struct job *j)
         .resumes = s->checkpoint.resume != RESUME_NONE,
         .no_data = job_generates(s) || s->kind == JOB_MERGE || s->kind == JOB_SERVE,
         .wall_s = s->limits.wall_s,
+        .newer = spec_needs(s, WIRE_ABI_BEFORE) != NULL,
     };
 }
 

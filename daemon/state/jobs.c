@@ -356,6 +356,16 @@ void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg
         }
 }
 
+void jobs_each_some(struct jobs *t, int *at, int n_buckets, void (*call)(void *arg, struct job *j),
+                    void *arg)
+{
+    const int n = n_buckets < t->n_buckets ? n_buckets : t->n_buckets;
+    for (int i = 0; i < n; i++, ++*at) {
+        if (*at >= t->n_buckets) *at = 0;
+        for (struct job *j = t->bucket[*at]; j; j = j->next) call(arg, j);
+    }
+}
+
 void jobs_each_placed(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg)
 {
     for (struct job *j = t->placed, *next; j; j = next) {

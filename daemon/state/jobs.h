@@ -51,6 +51,7 @@ struct job_facts {
     bool one_node;                                /* parallel.transport is shm */
     bool resumes;                                 /* checkpoint.resume is not "none" */
     bool no_data;                                 /* it needs no prepared data */
+    bool newer;                                   /* the previous version would misread it */
 };
 
 struct job {
@@ -65,7 +66,9 @@ struct job {
     /* the fold */
     enum job_state state, target; /* its state; for a stopping job, target is the next state */
     bool saving;                  /* it was asked to save and is stopping */
+    bool misread;                 /* an event is folded that the previous version would misread */
     int64_t version;              /* events folded, without steps */
+    int64_t seq;                  /* number of the last event, which the caller of job_fold sets */
     int64_t epoch;
     int32_t attempts; /* attempts of TASK_RUN */
     int32_t task;     /* enum rank_task of the current or last attempt */
@@ -137,6 +140,9 @@ struct job {
     int n_skipped;  /* the last ticks, which have skipped the job because of n_orders */
     bool over_disk; /* a note has reported that its owner's jobs take too much disk */
     bool rewrite;   /* a replay found no stored document of the job */
+    /* The number of the last event that is in the job's stored image (job_image.h), 0 if it has
+     * none, and -1 if a row of another build may be there. */
+    int64_t imaged;
     /* the reason why the job waits; or JOB_UNSAVED and the text of that note; set by
      * job_reason_set */
     const char *reason_code, *reason;
@@ -167,6 +173,10 @@ void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg
  * order. Other jobs may be among them. `call` may remove that job, but no other job. A long queue
  * costs this call nothing. */
 void jobs_each_placed(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg);
+/* Calls `call` with the jobs of some buckets, beginning with bucket *at, and moves *at. Calls with
+ * one *at visit all jobs again and again. `call` may not change the table. */
+void jobs_each_some(struct jobs *t, int *at, int n_buckets, void (*call)(void *arg, struct job *j),
+                    void *arg);
 /* Notes that a job of the table has an attempt from now on. */
 void jobs_note_placed(struct jobs *t, struct job *j);
 /* Drops the jobs that have neither an attempt nor a place from the list of placed jobs. It must

@@ -1,4 +1,5 @@
-/* load.c: reads the live rows with one statement each, and passes them to the caller. */
+/* load.c: reads the live jobs, and the rows about them and about nodes, and passes them to the
+ * caller. */
 #include "daemon/store/load.h"
 
 #include <sqlite3.h>
@@ -89,18 +90,79 @@ static int load_cordon(const void *calls, sqlite3_stmt *st, struct err *e)
                      sqlite3_column_int(st, 2) != 0, sure_column(st, 3), sure_column(st, 4));
 }
 
+/* ---- live jobs ------------------------------------------------------------------------------- */
+
+/* The statements that read a live job: its image or, if that is not accepted, its rows. */
+enum one_id { ONE_IMAGE, ONE_JOB, ONE_EVENTS, ONE_N };
+
+static const char *const one_sql[ONE_N] = {
+    [ONE_IMAGE] = "SELECT job, seq, data FROM images WHERE job = ?1 AND "
+                  "seq = (SELECT max(seq) FROM events WHERE job = ?1)",
+    [ONE_JOB] = "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0, "
+                "CASE WHEN instr(doc, '\"serving\":') AND json_valid('{' || doc || '}') THEN "
+                "json_extract('{' || doc || '}', '$.serving') END FROM jobs WHERE id = ?1",
+    [ONE_EVENTS] = "SELECT seq, job, epoch, at, type, data FROM events WHERE job = ?1 ORDER BY seq",
+};
+
+struct ones {
+    const struct store_load *calls;
+    sqlite3 *db;
+    const char *path;
+    sqlite3_stmt *st[ONE_N];
+};
+
+/* Passes the rows of a job to the call of that row. Returns -1 with *e after a failure. */
+static int load_of(const struct ones *o, enum one_id which, int64_t id,
+                   int (*row)(const void *, sqlite3_stmt *, struct err *), struct err *e)
+{
+    sqlite3_stmt *st = o->st[which];
+    int rc, bad = 0;
+    sqlite3_bind_int64(st, 1, id);
+    while (!bad && (rc = sqlite3_step(st)) == SQLITE_ROW) bad = row(o->calls, st, e);
+    if (!bad && rc != SQLITE_DONE) bad = schema_damaged(o->db, o->path, e);
+    sqlite3_reset(st);
+    return bad;
+}
+
+/* Passes the image of a job on. Returns whether it was accepted. An image that cannot be read is as
+ * good as none. */
+static bool load_image(const struct ones *o, int64_t id)
+{
+    const struct store_load *c = o->calls;
+    sqlite3_stmt *st = o->st[ONE_IMAGE];
+    sqlite3_bind_int64(st, 1, id);
+    const bool took = sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 2) == SQLITE_BLOB &&
+                      c->image(c->arg, id, sqlite3_column_int64(st, 1), sqlite3_column_blob(st, 2),
+                               (size_t)sqlite3_column_bytes(st, 2));
+    sqlite3_reset(st);
+    return took;
+}
+
+static int load_live(const void *ones, sqlite3_stmt *st, struct err *e)
+{
+    const struct ones *o = ones;
+    const int64_t id = sqlite3_column_int64(st, 0);
+    if (o->calls->image && sqlite3_column_int(st, 1) == JOB_QUEUED && load_image(o, id)) return 0;
+    return load_of(o, ONE_JOB, id, load_job, e) || load_of(o, ONE_EVENTS, id, load_event, e);
+}
+
+static int load_jobs(sqlite3 *db, const char *path, const struct store_load *c, struct err *e)
+{
+    struct ones o = {c, db, path, {NULL}};
+    int bad = 0;
+    for (int i = 0; !bad && i < ONE_N; i++)
+        if (sqlite3_prepare_v2(db, one_sql[i], -1, &o.st[i], NULL) != SQLITE_OK)
+            bad = schema_damaged(db, path, e);
+    if (!bad)
+        bad = load_rows(db, path, "SELECT id, state FROM jobs WHERE " LIVE " ORDER BY id", &o,
+                        load_live, e);
+    for (int i = 0; i < ONE_N; i++) sqlite3_finalize(o.st[i]);
+    return bad;
+}
+
 int load_all(sqlite3 *db, const char *path, const struct store_load *c, struct err *e)
 {
-    if (load_rows(db, path,
-                  "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0, "
-                  "CASE WHEN instr(doc, '\"serving\":') AND json_valid('{' || doc || '}') THEN "
-                  "json_extract('{' || doc || '}', '$.serving') END "
-                  "FROM jobs WHERE " LIVE " ORDER BY id",
-                  c, load_job, e) ||
-        load_rows(db, path,
-                  "SELECT e.seq, e.job, e.epoch, e.at, e.type, e.data FROM jobs AS j "
-                  "CROSS JOIN events AS e ON e.job = j.id WHERE j." LIVE " ORDER BY j.id, e.seq",
-                  c, load_event, e) ||
+    if (load_jobs(db, path, c, e) ||
         load_rows(db, path,
                   "SELECT m.job, m.epoch, 0, m.seq FROM jobs AS j CROSS JOIN marks AS m "
                   "ON m.job = j.id WHERE j." LIVE " UNION ALL "

@@ -50,6 +50,14 @@ CREATE TABLE IF NOT EXISTS events (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS events_by_job ON events (job, seq);
 
+-- Images of jobs that wait for their first run, so that seqd starts faster (daemon/state/job_image.h).
+-- Rows of an older build or of an older event are not read.
+CREATE TABLE IF NOT EXISTS images (
+  job  INTEGER PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+  seq  INTEGER NOT NULL,         -- the last event that the image has
+  data BLOB NOT NULL
+) STRICT;
+
 -- One row per job and second: every step of that second, as a JSON array.
 CREATE TABLE IF NOT EXISTS metrics (
   seq  INTEGER PRIMARY KEY,

@@ -61,12 +61,15 @@ struct store_event {
 
 struct store_load {
     void *arg;
-    /* Called for every job that is not final, by ascending id. has_doc tells whether the job's
+    /* Called with the image of a queued job that has all of the job's events. If it returns true,
+     * the job is loaded, and neither `job` nor `event` is called for it. May be NULL. */
+    bool (*image)(void *arg, int64_t id, int64_t seq, const void *image, size_t size);
+    /* Called for every other job that is not final, by ascending id. has_doc tells whether the job's
      * document is JSON. serving is the object `serving` of the document. plan, result and serving
      * may be NULL. */
     int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
                bool has_doc, const char *serving, struct err *e);
-    /* Called for the events of these jobs, job by job, in the order of the events. */
+    /* Called for the events of that job, in their order. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
     int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);
     /* Called with the last row of a job's metrics. */
@@ -159,6 +162,10 @@ void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
  * previous version skips. */
 #define STORE_TAKEN 65536
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
+/* Stores the image of a job whose last event is `seq`, and takes ownership of it. Stores nothing if
+ * the job has other events by then. */
+void store_image_set(struct store_txn *t, int64_t job, int64_t seq, uint8_t *image, size_t size);
+void store_image_remove(struct store_txn *t, int64_t job);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
                    int64_t at_ms);
 

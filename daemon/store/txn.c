@@ -120,6 +120,10 @@ const char *const txn_sql[OP_N] = {
     /* Set SCHEMA_NEWER, or SCHEMA_VERSION (schema.c). */
     [OP_NEWER] = "PRAGMA user_version = 2",
     [OP_AS_BEFORE] = "PRAGMA user_version = 1",
+    /* An image is that of its job only if it has all of the job's events. */
+    [OP_IMAGE] = "INSERT OR REPLACE INTO images (job, seq, data) SELECT ?1, ?2, ?5 "
+                 "WHERE (SELECT max(seq) FROM events WHERE job = ?1) = ?2",
+    [OP_IMAGE_END] = "DELETE FROM images WHERE job = ?1",
     [OP_REMOVAL_WAITS] = "UPDATE removal_nodes SET error = ?6 "
                          "WHERE node = ?5 AND error IS NOT ?6",
 };
@@ -239,6 +243,19 @@ void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, i
 {
     struct txn_op *o = add_op(t, part ? OP_PART_MARK : OP_MARK);
     o->n[0] = job, o->n[1] = epoch, o->n[2] = seq, o->n[3] = part;
+}
+
+void store_image_set(struct store_txn *t, int64_t job, int64_t seq, uint8_t *image, size_t size)
+{
+    struct txn_op *o = add_op(t, OP_IMAGE);
+    o->n[0] = job, o->n[1] = seq;
+    o->text[0] = (char *)image;
+    o->blob_size = size;
+}
+
+void store_image_remove(struct store_txn *t, int64_t job)
+{
+    add_op(t, OP_IMAGE_END)->n[0] = job;
 }
 
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,

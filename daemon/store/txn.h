@@ -62,6 +62,8 @@ enum txn_op_type {
     OP_ORDER_COUNT,
     OP_ORDER_SET,
     OP_ORDERS_FORGET,
+    OP_IMAGE,
+    OP_IMAGE_END,
     OP_ENDED_FILL,   /* carried out by remove.c, without a statement */
     OP_REMOVAL_ROWS, /* carried out by remove.c, without a statement */
     OP_N
@@ -75,7 +77,8 @@ struct txn_op {
     enum txn_op_type type;
     int64_t n[5];
     char *text[4];
-    int64_t *out; /* result of an operation of remove.c; borrowed until the answer is given */
+    size_t blob_size; /* if it is not 0, text[0] has that many bytes and is no text */
+    int64_t *out;     /* result of an operation of remove.c; borrowed until the answer is given */
 };
 
 struct store_txn {

@@ -266,7 +266,8 @@ static int run_op(struct store_writer *w, const struct txn_op *o)
     w->doing = txn_sql[o->type];
     for (int i = 0; i < 4 && i < n_params; i++) sqlite3_bind_int64(st, i + 1, o->n[i]);
     for (int i = 0; i < 3 && i + 4 < n_params; i++)
-        sqlite3_bind_text(st, i + 5, o->text[i], -1, SQLITE_STATIC);
+        if (!o->blob_size) sqlite3_bind_text(st, i + 5, o->text[i], -1, SQLITE_STATIC);
+    if (o->blob_size) sqlite3_bind_blob(st, 5, o->text[0], (int)o->blob_size, SQLITE_STATIC);
     if (n_params >= 8) sqlite3_bind_int64(st, 8, o->n[4]);
     if (n_params >= 9) sqlite3_bind_text(st, 9, o->text[3], -1, SQLITE_STATIC);
     int rc = sqlite3_step(st);

@@ -299,7 +299,7 @@ static int load_steps(void *arg, int64_t job, const char *data)
     return 0;
 }
 
-static const struct store_load loads = {NULL, load_job, load_event, load_mark, load_steps};
+static const struct store_load loads = {NULL, NULL, load_job, load_event, load_mark, load_steps};
 
 /* Runs in the child process. Writes the id of each acknowledged request to the pipe fd. The parent
  * kills the child under load. */
