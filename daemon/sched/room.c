@@ -128,11 +128,17 @@ static struct room_group group_of(const struct sched_job *j, const struct sched_
     return g;
 }
 
-/* Tells whether node i is the first usable node of its net. This node represents the whole net. */
-bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i)
+bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i, uint64_t *seen)
 {
     const bool usable = room_usable(j, nodes, i);
-    if (!usable || j->one_node || !nodes[i].net) return usable;
+    const int32_t net = nodes[i].net;
+    if (!usable || j->one_node || !net) return usable;
+    if (net > 0 && net < 64) {
+        const uint64_t bit = (uint64_t)1 << net;
+        const bool first = !(*seen & bit);
+        *seen |= bit;
+        return first;
+    }
     for (int k = 0; k < i; k++)
         if (room_together(j, nodes, k, i)) return false;
     return true;
@@ -142,9 +148,10 @@ struct room_group room_widest(const struct sched_job *j, const struct sched_node
                               bool of_free)
 {
     struct room_group best = {.leader = -1};
+    uint64_t seen = 0;
     if (j->only >= 0) return group_of(j, nodes, n, j->only);
     for (int i = 0; i < n; i++) {
-        if (!room_leads(j, nodes, i)) continue;
+        if (!room_leads(j, nodes, i, &seen)) continue;
         struct room_group g = group_of(j, nodes, n, i);
         int32_t more = of_free ? g.free - best.free : g.slots - best.slots;
         if (best.leader < 0 || more > 0) best = g;

@@ -36,8 +36,10 @@ int32_t room_cramped(const struct sched_job *j, const struct sched_node *nodes, 
  * Otherwise counts only GPUs that are free now, and marks them in free[GPU_MAX]. */
 int32_t room_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free);
 bool room_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b);
-/* Tells whether node i is the first usable node of its net. This node represents the whole net. */
-bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* Tells whether node i is the first usable node of its net. This node represents the whole net. It
+ * is called for all nodes in ascending order; *seen is 0 before the first, and keeps the nets below
+ * 64 that have a usable node. */
+bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i, uint64_t *seen);
 /* Returns the group with the largest number of slots among the nodes that the job may use. If
  * of_free is set, returns the group with the largest number of free slots. If j->only is set,
  * returns the group of node j->only. */

@@ -112,14 +112,16 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
     if (j->only >= 0 && room_free(j, nodes, j->only) < 1) return false;
     struct sched_job best = *j, try = *j;
     bool found = false;
-    for (int u = 0; u < 3 && !found; u++)
+    for (int u = 0; u < 3 && !found; u++) {
+        uint64_t seen = 0;
         for (int i = 0; i < n && (!u || unit[u] < unit[u - 1]); i++) {
-            if (j->only >= 0 ? i != j->only : !room_leads(j, nodes, i)) continue;
+            if (j->only >= 0 ? i != j->only : !room_leads(j, nodes, i, &seen)) continue;
             if (!spread(&try, nodes, n, i, unit[u])) continue;
             if (found && try.n_parts >= best.n_parts) continue;
             best = try;
             found = true;
         }
+    }
     if (!found) return false;
     whole_rings_first(&best, nodes, ring);
     j->n_parts = best.n_parts;

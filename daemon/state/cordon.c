@@ -8,8 +8,8 @@
 #include "api/core/log.h"
 
 struct cordons {
-    int n;
-    struct cordon row[NODE_MAX];
+    int n, room;
+    struct cordon *row; /* owns [room]; at most NODE_MAX */
 };
 
 struct cordons *cordons_create(void)
@@ -21,6 +21,7 @@ struct cordons *cordons_create(void)
 
 void cordons_destroy(struct cordons *c)
 {
+    if (c) free(c->row);
     free(c);
 }
 
@@ -40,6 +41,11 @@ void cordon_load(struct cordons *c, const struct cordon *row)
 {
     struct cordon *r = find(c, row->node);
     if (!r && c->n == NODE_MAX) return;
+    if (!r && c->n == c->room) {
+        c->room = c->room ? 2 * c->room : 4;
+        c->row = realloc(c->row, (size_t)c->room * sizeof *c->row);
+        if (!c->row) abort();
+    }
     if (!r) r = &c->row[c->n++];
     *r = *row;
 }

@@ -1,6 +1,6 @@
 /* bench_queue: measures a long queue. First the time of a scheduling pass over 10,000 GPU jobs of
- * 16 shapes on 256 full nodes; then seqd's memory and processor time after a restart with queued
- * jobs.
+ * 16 shapes on 256 and on 4,096 full nodes; then seqd's memory and processor time after a restart
+ * with queued jobs.
  *
  *   bench_queue            10,000 and 100,000 jobs in the queue of the restart
  *   bench_queue N          N jobs
@@ -77,20 +77,22 @@ static void add_running(struct cluster *k, int i)
     jobs_add(&k->jobs, j);
 }
 
-/* If `held` is set, each queued job has a checkpoint on one of the nodes. */
-static void bench_pass(bool held)
+/* The pass has n nodes, of which the first n_down are down. If `held` is set, each queued job has a
+ * checkpoint on one of the nodes. */
+static void bench_pass(int n, int n_down, bool held)
 {
     struct cluster *k = calloc(1, sizeof *k);
     struct sched_pass *p = pass_create(0);
     double best = 1e9, sum = 0;
     if (!k) abort();
     cluster_init(k);
-    for (int i = 0; i < WIDE; i++) add_node(k, i);
-    for (int i = 0; i < WIDE; i++) add_running(k, i);
+    for (int i = 0; i < n; i++) add_node(k, i);
+    for (int i = 0; i < n; i++) add_running(k, i);
+    for (int i = 0; i < n_down; i++) k->nodes.node[i].up = false;
     for (int i = 0; i < QUEUED; i++) {
         const int shape = i % SHAPES;
         struct job *j = make_job(1000 + i, 1 << shape % 4, (int64_t)(shape / 4 + 1) << 30);
-        if (held) memcpy(j->checkpoint_node, k->nodes.node[i * 7 % WIDE].name, NODE_NAME);
+        if (held) memcpy(j->checkpoint_node, k->nodes.node[i * 7 % n].name, NODE_NAME);
         if (held) j->checkpoint_step = i;
         jobs_add(&k->jobs, j);
     }
@@ -102,8 +104,9 @@ static void bench_pass(bool held)
         sum += took;
         if (sum > 5000) break;
     }
-    printf("pass, %d GPU jobs of %d shapes%s, %d nodes: %.2f ms of processor at best\n", QUEUED,
-           SHAPES, held ? " with checkpoints" : "", WIDE, best);
+    printf("pass, %d GPU jobs of %d shapes%s, %d nodes, %d of them down: %.2f ms of "
+           "processor at best\n",
+           QUEUED, SHAPES, held ? " with checkpoints" : "", n, n_down, best);
     pass_destroy(p);
     cluster_fini(k);
     free(k);
@@ -206,7 +209,10 @@ int main(int argc, char **argv)
 {
     seqd_test_init();
     const bool passes = argc < 2 || !strcmp(argv[1], "pass");
-    if (passes) bench_pass(false), bench_pass(true);
+    if (passes) {
+        bench_pass(WIDE, 0, false), bench_pass(WIDE, 0, true);
+        bench_pass(NODE_MAX, 0, false), bench_pass(NODE_MAX, NODE_MAX / 2, false);
+    }
     if (argc > 1 && !passes) bench_restart(atoi(argv[1]));
     if (argc < 2) bench_restart(10000), bench_restart(100000);
     return test_failures_now != 0;
