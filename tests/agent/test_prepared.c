@@ -112,7 +112,7 @@ static void test_files(void)
     CHECK(mkdtemp(dir) != NULL);
     struct loop *l = loop_create(fake_clock, NULL, &e);
     struct trees *t = trees_create(l);
-    struct prepared *p = prepared_create(l, t, dir, &policy, &calls, NULL);
+    struct prepared *p = prepared_create(l, t, dir, &policy, false, &calls, NULL);
     now_s = 1000000;
     put("0a0a", now_s - 2000), put("0b0b", now_s - 2000), put("0c0c", now_s - 500);
     put("0d0d.gone", now_s - 1), put("0e0e.tmp", now_s - 9000), put("notes", now_s - 9000);
@@ -136,10 +136,38 @@ static void test_files(void)
     CHECK(!file_remove(dir, NULL));
 }
 
+/* In a shared directory, data that were used within PREPARED_RECENT_S stay, and the use of data
+ * here is noted for the other nodes. */
+static void test_shared(void)
+{
+    static const struct prepared_calls calls = {in_use, fake_utc};
+    const struct prepared_policy policy = {.age_s = 1000};
+    struct err e;
+    struct stat st;
+    snprintf(dir, sizeof dir, "/tmp/seqd-prepared-XXXXXX");
+    CHECK(mkdtemp(dir) != NULL);
+    struct loop *l = loop_create(fake_clock, NULL, &e);
+    struct trees *t = trees_create(l);
+    struct prepared *p = prepared_create(l, t, dir, &policy, true, &calls, NULL);
+    now_s = 1000000;
+    put("0a0a", now_s - PREPARED_RECENT_S - 10), put("0b0b", now_s - 2000);
+    put("0c0c", now_s - PREPARED_RECENT_S - 10);
+    used = "0c0c";
+    sweep(l, "0a0a");
+    CHECK(file_exists(at("0b0b/tokens")) && file_exists(at("0c0c/tokens")));
+    CHECK(!stat(at("0c0c"), &st) && st.st_mtime > now_s);
+    used = "";
+    trees_destroy(t);
+    prepared_destroy(p);
+    loop_destroy(l);
+    CHECK(!file_remove(dir, NULL));
+}
+
 int main(void)
 {
     RUN(test_pick);
     RUN(test_policy);
     RUN(test_files);
+    RUN(test_shared);
     return test_done("prepared");
 }

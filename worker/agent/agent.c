@@ -225,7 +225,8 @@ static void keep_prepared(struct agent *a)
     static const struct prepared_calls calls = {uses, NULL};
     char dir[FILE_PATH_SIZE];
     if (file_join(dir, NULL, "%s/prepared", a->state_dir.files) < 0) return;
-    a->prepared = prepared_create(a->loop, a->trees, dir, &a->o.keep, &calls, a);
+    a->prepared = prepared_create(a->loop, a->trees, dir, &a->o.keep, a->state_dir.shared != 0,
+                                  &calls, a);
 }
 
 /* ---- the session ----------------------------------------------------------------------------- */

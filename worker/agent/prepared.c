@@ -19,6 +19,7 @@ struct prepared {
     struct loop_timer *timer;
     char dir[FILE_PATH_SIZE - 128];
     struct prepared_policy policy;
+    bool shared;
     struct prepared_calls calls;
     void *arg;
 };
@@ -138,6 +139,15 @@ static void remove_picked(struct prepared *p, const struct prepared_entry *list,
     }
 }
 
+/* Tells whether the data may be in use, here or on another node. */
+static bool is_used(struct prepared *p, const char *id, int64_t used_s)
+{
+    const bool here = p->calls.in_use(p->arg, id);
+    if (!p->shared) return here;
+    if (here) prepared_use(p, id); /* for the other nodes */
+    return here || utc_s(p) - used_s < PREPARED_RECENT_S;
+}
+
 static void on_list(void *arg, const struct tree *t, int n, const struct err *e)
 {
     struct prepared *p = arg;
@@ -156,7 +166,7 @@ static void on_list(void *arg, const struct tree *t, int n, const struct err *e)
         snprintf(list[k].id, sizeof list[k].id, "%s", name);
         list[k].size = t[i].size;
         list[k].used_s = t[i].used_s;
-        list[k++].in_use = p->calls.in_use(p->arg, name);
+        list[k++].in_use = is_used(p, name, t[i].used_s);
     }
     if (prepared_pick(list, k, limit_size(p), p->policy.age_s, utc_s(p))) remove_picked(p, list, k);
     free(list);
@@ -181,7 +191,7 @@ void prepared_use(struct prepared *p, const char *id)
 }
 
 struct prepared *prepared_create(struct loop *l, struct trees *t, const char *dir,
-                                 const struct prepared_policy *policy,
+                                 const struct prepared_policy *policy, bool shared,
                                  const struct prepared_calls *calls, void *arg)
 {
     struct prepared *p = calloc(1, sizeof *p);
@@ -189,6 +199,7 @@ struct prepared *prepared_create(struct loop *l, struct trees *t, const char *di
     p->trees = t;
     snprintf(p->dir, sizeof p->dir, "%s", dir);
     p->policy = *policy;
+    p->shared = shared;
     p->calls = *calls;
     p->arg = arg;
     p->timer = loop_timer_create(l, sweep, p);

@@ -18,6 +18,9 @@
 
 #define PREPARED_SWEEP_MS 60000
 #define PREPARED_ID       80
+/* In a shared directory, data that were used so recently may be in use on another node. A node
+ * notes that data are in use each PREPARED_SWEEP_MS, and clocks of nodes may differ. */
+#define PREPARED_RECENT_S 3600
 
 /* Default limits. Prepared data use at most a fifth of the disk, and are removed after a month
  * without use. The rest of a node's disk is for checkpoints. */
@@ -53,9 +56,10 @@ struct prepared_calls {
 };
 
 struct prepared;
-/* Begins to watch the directory dir. The name dir is copied. */
+/* Begins to watch the directory dir. The name dir is copied. `shared` tells whether other nodes use
+ * the directory, too. */
 struct prepared *prepared_create(struct loop *l, struct trees *t, const char *dir,
-                                 const struct prepared_policy *policy,
+                                 const struct prepared_policy *policy, bool shared,
                                  const struct prepared_calls *calls, void *arg);
 void prepared_destroy(struct prepared *p); /* called after the trees are destroyed; accepts NULL */
 /* Records that an attempt begins to use the data of this id. */

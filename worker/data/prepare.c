@@ -1,9 +1,8 @@
 /* data_prepare: makes two passes over the sources. The first pass hashes the sources to compute
  * the id. If the data with this id exist already, there is no second pass. The second pass turns
- * the sources into tokens, and checks that it has read the same bytes that were hashed. A lock for
- * each id prevents two simultaneous preparations of the same data. The kernel releases the lock
- * when the process ends. A killed process leaves only a .tmp directory, which the next preparation
- * removes. */
+ * the sources into tokens, and checks that it has read the same bytes that were hashed. Only one
+ * process at a time makes data of an id (making.h). A killed process leaves only a .tmp directory,
+ * which the next preparation removes. */
 #include "worker/data/data.h"
 
 #include <errno.h>
@@ -11,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
@@ -24,6 +22,7 @@
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 #include "worker/data/latents.h"
+#include "worker/data/making.h"
 #include "worker/data/source.h"
 
 struct prepared_source {
@@ -349,35 +348,32 @@ static int write_all(struct prepare *p, const char *dir, struct err *e)
     return rc;
 }
 
-static int build(struct prepare *p, const char *parent, const char *id, struct err *e)
+/* Publishes the directory. If another process has published the data by now, its data stay. */
+static int publish(const struct making_claim *m, const char *parent, const char *id, struct err *e)
 {
-    char tmp[FILE_PATH_SIZE], final[FILE_PATH_SIZE];
-    if (file_join(tmp, e, "%s/%s.tmp", parent, id) < 0) return -1;
+    char final[FILE_PATH_SIZE];
+    struct err none = {0};
     if (file_join(final, e, "%s/%s", parent, id) < 0) return -1;
-    if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
-    int rc = write_all(p, tmp, e);
-    if (rc == 0) rc = file_sync_dir(tmp, e);
+    struct data *d = m->shared ? data_open(parent, id, DATA_CHECK, &none) : NULL;
+    data_close(d);
+    if (d) return file_remove(m->tmp, e);
     /* Remove invalid data, which data_open has refused. */
-    if (rc == 0) rc = file_remove(final, e);
-    if (rc == 0 && rename(tmp, final) < 0) rc = err_errno(e, "rename %s", final);
-    if (rc == 0) rc = file_sync_dir(parent, e);
-    if (rc < 0) file_remove(tmp, NULL);
-    return rc;
+    if (file_remove(final, e)) return -1;
+    if (!rename(m->tmp, final)) return 0;
+    if (m->shared && (errno == ENOTEMPTY || errno == EEXIST)) return file_remove(m->tmp, e);
+    return err_errno(e, "rename %s", final);
 }
 
-static int lock_id(const char *parent, const char *id, struct err *e)
+static int build(struct prepare *p, const struct making_claim *m, const char *parent,
+                 const char *id, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
-    if (file_join(path, e, "%s/%s.lock", parent, id) < 0) return -1;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) return err_errno(e, "open %s", path);
-    int rc;
-    do rc = flock(fd, LOCK_EX);
-    while (rc < 0 && errno == EINTR);
-    if (rc == 0) return fd;
-    err_errno(e, "lock %s", path);
-    close(fd);
-    return -1;
+    if (file_make_dir(m->tmp, e) < 0) return -1;
+    int rc = write_all(p, m->tmp, e);
+    if (rc == 0) rc = file_sync_dir(m->tmp, e);
+    if (rc == 0) rc = publish(m, parent, id, e);
+    if (rc == 0) rc = file_sync_dir(parent, e);
+    if (rc < 0) file_remove(m->tmp, NULL);
+    return rc;
 }
 
 /* Checks prepared data that exist already. Refuses the data if each byte of their text is a
@@ -392,8 +388,8 @@ static int check_text(const struct prepare *p, const struct data_stats *s, struc
 }
 
 /* Opens the data. If they do not exist, builds them first. */
-static int build_once(struct prepare *p, const char *parent, const char *id, struct data_stats *out,
-                      struct err *e)
+static int build_once(struct prepare *p, const struct making_claim *m, const char *parent,
+                      const char *id, struct data_stats *out, struct err *e)
 {
     struct err none = {0};
     char own[FILE_PATH_SIZE];
@@ -407,7 +403,8 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
     } else {
         if (none.code != ERR_NOT_FOUND)
             log_warn("data.rebuild", "id=%s reason=\"%s\"", id, none.text);
-        if (build(p, parent, id, e) < 0 || !(d = data_open(parent, id, DATA_CHECK, e))) return -1;
+        if (build(p, m, parent, id, e) < 0 || !(d = data_open(parent, id, DATA_CHECK, e)))
+            return -1;
     }
     *out = *data_stats(d);
     if (!there) out->made_mb_s = hashed_size(p) / (double)(clock_us() - p->begun_us + 1);
@@ -468,7 +465,8 @@ int data_prepare(const struct job_spec *spec, const struct data_model *model,
 {
     struct prepare *p = calloc(1, sizeof *p);
     char id[80];
-    int rc = -1, lock = -1;
+    int rc = -1;
+    struct making_claim m = MAKING_NONE;
     if (!p) return err_set(e, ERR_IO, "out of memory");
     if (e) *e = (struct err){0};
     p->begun_us = clock_us();
@@ -480,11 +478,11 @@ int data_prepare(const struct job_spec *spec, const struct data_model *model,
     if (find_sources(p, n_roots, e) < 0) goto out;
     if (make_id(p, id, e) < 0) goto out;
     for (int i = 1; p->text && i < p->n_workers; i++) p->text[i] = encode_text_like(p->text);
-    if (file_make_dir(parent, e) < 0 || (lock = lock_id(parent, id, e)) < 0) goto out;
-    rc = build_once(p, parent, id, out, e);
+    if (file_make_dir(parent, e) < 0 || making_begin(&m, parent, id, MAKING_STALE_MS, e)) goto out;
+    rc = build_once(p, &m, parent, id, out, e);
     if (!rc) progress_end(progress);
 out:
-    if (lock >= 0) close(lock);
+    making_end(&m);
     for (int i = 0; p->text && i < p->n_workers; i++) encode_text_fini(&p->text[i]);
     free(p->text);
     pool_close(p->pool);

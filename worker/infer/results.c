@@ -148,6 +148,36 @@ static int recover(struct results *r, struct err *e)
     return 0;
 }
 
+static int copy_bytes(int from, int to, struct err *e)
+{
+    char buf[16384];
+    ssize_t n;
+    while ((n = read(from, buf, sizeof buf)) != 0) {
+        if (n < 0) return err_errno(e, "read the journal of the batch");
+        for (ssize_t at = 0, done; at < n; at += done)
+            if ((done = write(to, buf + at, (size_t)(n - at))) < 0)
+                return err_errno(e, "copy the journal of the batch");
+    }
+    return fsync(to) ? err_errno(e, "sync the copy of the journal") : 0;
+}
+
+/* Replaces the journal of an earlier attempt by a copy. That attempt may run on where nodes share
+ * the job's directory, and its lines must not come between. */
+static int renew_journal(const char *path, struct err *e)
+{
+    char tmp[FILE_PATH_SIZE];
+    if (file_join(tmp, e, "%s.%ld", path, (long)getpid()) < 0) return -1;
+    const int from = open(path, O_RDONLY | O_CLOEXEC);
+    if (from < 0) return errno == ENOENT ? 0 : err_errno(e, "open %s", path);
+    const int to = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int rc = to < 0 ? err_errno(e, "make %s", tmp) : copy_bytes(from, to, e);
+    if (!rc && rename(tmp, path)) rc = err_errno(e, "rename %s", tmp);
+    if (rc) unlink(tmp);
+    if (to >= 0) close(to);
+    close(from);
+    return rc;
+}
+
 int results_open(struct results *r, const char *job_dir, const struct prompts *p, struct err *e)
 {
     struct sha256 sha;
@@ -161,9 +191,10 @@ int results_open(struct results *r, const char *job_dir, const struct prompts *p
         return -1;
     r->answered = calloc((size_t)p->n + 1, 1);
     if (!r->answered) return err_set(e, ERR_IO, "out of memory for %d requests", p->n);
-    r->fd = open(r->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (r->fd < 0) {
+    if (!renew_journal(r->path, e) &&
+        (r->fd = open(r->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) < 0)
         err_errno(e, "open %s", r->path);
+    if (r->fd < 0) {
         results_close(r);
         return -1;
     }
