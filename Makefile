@@ -485,7 +485,7 @@ bench-build: $(BENCHES)
 
 # Programs that run on the device that SEQD_TEST_DEVICE names.
 # test_device_nccl has a library of NCCL's name and the emulated device; NCCL itself: test_device_jobs.
-GPU_TESTS := check_kernels $(filter-out check_emulated test_device_nccl,$(ON_DEVICE))
+GPU_TESTS := check_kernels $(filter-out check_emulated check_planted test_device_nccl,$(ON_DEVICE))
 $(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 # Hopper's primitives alone: no other object of the product but the maps.

@@ -241,6 +241,7 @@ if begin_all asan "and UBSan: the unit tests"; then
     if [ "$failed" -eq "$before" ] && [ "$(wc -w <<<"$kept")" -lt "$(engine_parts | wc -l)" ]
     then one asan-digest tests/unchanged.sh --passed asan $(engine_parts); fi
 fi
+begin_all planted: "faults of synchronisation in the kernels must be found" && JOBS=$jobs count tests/planted.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
 if begin_all sim: "faults from seeds"; then
     if make -s -j"$jobs" sim; then

@@ -1,6 +1,7 @@
 /* emu.cc: runs the fibers of a block one after another, switches between them at barriers and
  * exchanges, and adds the products of an mma in fixed point. */
 #include "kernels/cuda/emu.h"
+#include "kernels/cuda/emu_race.h"
 #include "kernels/half.h"
 
 #include <atomic>
@@ -81,6 +82,7 @@ struct fiber {
     enum state state;
     uint3 id;
     unsigned turn; /* exchanges so far */
+    bool meets;    /* AT_WARP: the barrier orders the accesses of the lanes */
     /* WAITING: the thread waits until this function returns true */
     bool (*ready)(const void *arg);
     const void *arg;
@@ -154,6 +156,7 @@ bool emu_lane_took_part(int i)
 static void enter(void)
 {
     (*emu.thread)();
+    race_gone(emu.now);
     self()->state = GONE;
     emu_switch(&self()->at, &emu.scheduler);
 }
@@ -173,6 +176,13 @@ void emu_block_barrier(void)
 void emu_warp_barrier(void)
 {
     wait(AT_WARP);
+}
+
+void emu_warp_meet(void)
+{
+    self()->meets = true;
+    wait(AT_WARP);
+    self()->meets = false;
 }
 
 void emu_wait_for(bool (*ready)(const void *arg), const void *arg)
@@ -314,12 +324,15 @@ const float *emu_mma(const struct emu_fragments *mine, bool f16)
  * released them. */
 static bool release(int from, int to, enum state at)
 {
-    bool any = false;
+    bool any = false, meet = at == AT_BLOCK;
     for (int i = from; i < to; i++) {
         if (emu.fiber[i].state == GONE) continue;
         if (emu.fiber[i].state != at) return false;
         any = true;
+        meet |= emu.fiber[i].meets;
     }
+    if (any && meet) race_meet(from, to);
+    if (any && !meet) race_meet_reads(from);
     for (int i = from; any && i < to; i++)
         if (emu.fiber[i].state == at) emu.fiber[i].state = READY;
     return any;
@@ -355,6 +368,7 @@ static void start(int i)
     place_at(&f->at, f->stack, enter);
     f->state = READY;
     f->turn = 0;
+    f->meets = false;
     f->id = {(unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y,
              (unsigned)i / (blockDim.x * blockDim.y)};
 }
@@ -375,6 +389,7 @@ static void run_block(size_t smem)
     memset(emu_smem, 0xff, smem);
     for (int i = 0; i < emu.n; i++) start(i);
     for (int w = 0; w < MOST / 32; w++) products[w].turn = 0;
+    race_begin(smem);
     emu_copies_begin();
     emu_registers_begin();
     emu_async_begin();

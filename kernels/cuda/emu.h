@@ -84,7 +84,9 @@ static inline void emu_launch(const void *of, dim3 grid, dim3 block, size_t smem
 }
 
 void emu_block_barrier(void);
+/* The barrier of a warp's instruction, and __syncwarp, which orders the lanes' accesses. */
 void emu_warp_barrier(void);
+void emu_warp_meet(void);
 /* Gives this lane's word, of up to 64 bytes, to all lanes of the warp. The lanes can read it by
  * emu_of_lane after the call. */
 #define EMU_SLOT 64
@@ -154,7 +156,7 @@ static inline void __syncthreads(void)
 }
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
-    emu_warp_barrier();
+    emu_warp_meet();
 }
 
 template <class T> static inline T emu_shuffle(T v, int from)

@@ -2,6 +2,7 @@
  * index the bytes arrive when the thread waits for their group, and are NaN before that. In blocks
  * with an odd index they arrive immediately. A device may do either. */
 #include "kernels/cuda/emu.h"
+#include "kernels/cuda/emu_race.h"
 
 #define THREADS 1024 /* largest number of threads of a block */
 #define COPIES  512  /* largest number of copies of a thread that are under way */
@@ -37,6 +38,7 @@ void emu_copy_async(void *to, const void *from, int size, int have)
     if (t->n == COPIES) emu_fail("too many copies under way");
     if ((uintptr_t)to % (uintptr_t)size || (uintptr_t)from % (uintptr_t)size)
         emu_fail("a copy is not aligned");
+    race_copy(to, (size_t)size, t->group + 1);
     if (emu_is_odd_block()) {
         arrive(&c);
         return;
@@ -60,4 +62,5 @@ void emu_copies_wait(int n)
         else
             t->of[left++] = t->of[i];
     t->n = left;
+    if (t->group > (unsigned)n) race_copied(t->group - (unsigned)n);
 }

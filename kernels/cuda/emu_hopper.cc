@@ -1,6 +1,7 @@
 /* emu_hopper.cc: barriers in memory and by name, copies of strips, and products of warpgroups,
  * each with the checks that emu_hopper.h describes. */
 #include "kernels/cuda/emu_hopper.h"
+#include "kernels/cuda/emu_race.h"
 
 #include <stdlib.h>
 
@@ -44,12 +45,19 @@ void emu_barrier_init(uint64_t *b, int n_arrivals)
     struct barrier *x = (struct barrier *)b;
     (void)emu_shared_at(b);
     if (x->made == MADE || n_arrivals < 1 || n_arrivals > 255) emu_fail("barrier_init");
+    race_made(b);
     *x = {MADE, 0, (uint8_t)n_arrivals, (uint8_t)n_arrivals, 0};
+}
+
+void emu_barriers_made(void)
+{
+    race_fence();
 }
 
 static void settle(struct barrier *x)
 {
     if (x->left || x->bytes) return;
+    race_over(x);
     x->phase++;
     x->left = x->count;
 }
@@ -58,6 +66,8 @@ void emu_barrier_arrive(uint64_t *b, int expect)
 {
     struct barrier *x = barrier_of(b);
     if (!x->left) emu_fail("more arrive at a barrier than it counts");
+    race_used(x);
+    race_arrive(x);
     x->bytes += expect;
     x->left--;
     settle(x);
@@ -80,8 +90,10 @@ static const struct barrier *waits_for[WARPS * 32];
 void emu_barrier_wait(uint64_t *b, int parity)
 {
     const struct wanted w = {barrier_of(b), parity & 1};
+    race_used(b);
     waits_for[emu_thread()] = w.b;
     emu_wait_for(is_over, &w);
+    race_waited(b);
     waits_for[emu_thread()] = NULL;
 }
 
@@ -109,7 +121,9 @@ void emu_named_arrive(int name, int n)
     if (name < 1 || name > 15 || n % 32) emu_fail("a barrier's name or size");
     if (b->arrived && b->n != n) emu_fail("a named barrier of two sizes");
     b->n = n;
+    race_arrive(b);
     if (++b->arrived < n) return;
+    race_over(b);
     b->arrived = 0;
     b->turn++;
 }
@@ -119,6 +133,7 @@ void emu_named_barrier_sync(int name, int n)
     const struct passing p = {&names[name], names[name].turn};
     emu_named_arrive(name, n);
     emu_wait_for(has_passed, &p);
+    race_waited(p.b);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -166,6 +181,7 @@ void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, i
 {
     if (n_copies == COPIES) emu_fail("too many copies under way");
     if (emu_shared_at(to) % 1024) emu_fail("a strip does not begin at 1024 bytes");
+    race_strip(to, (size_t)map->n_rows * STRIP, b);
     memset(to, 0xff, (size_t)map->n_rows * STRIP);
     const struct copying c = {(char *)to, *map, col, head, row, barrier_of(b)};
     if (emu_is_odd_block())
@@ -188,6 +204,7 @@ void emu_shared_put(uint32_t at, uint32_t word)
     struct puts *p = &puts[emu_thread()];
     if (p->n == PUTS) emu_fail("too many writes without shared_made");
     if (at % 4) emu_fail("a word in shared memory is not aligned");
+    race_put(shared_from(at), sizeof word);
     memset(shared_from(at), 0xff, sizeof word);
     p->at[p->n] = at;
     p->word[p->n++] = word;
@@ -198,6 +215,7 @@ void emu_shared_made(void)
     struct puts *p = &puts[emu_thread()];
     for (int i = 0; i < p->n; i++) memcpy(shared_from(p->at[i]), &p->word[i], sizeof p->word[i]);
     p->n = 0;
+    race_fence();
 }
 
 uint32_t emu_matrix_turn(uint32_t pair)
@@ -258,33 +276,38 @@ static struct thread *self(void)
     return &threads[emu_thread()];
 }
 
-static uint16_t shared_bits(uint32_t at)
-{
-    uint16_t x;
-    memcpy(&x, shared_from(swizzled(at)), sizeof x);
-    return x;
-}
-
-/* Returns element (k, n) of a matrix in strips, counted from the matrix's first element. If
- * transposed, the rows are k. Otherwise the rows are n, or m of A. */
-static uint16_t matrix_bits(uint64_t desc, bool transposed, int k, int n)
+/* Returns the place of element (k, n) of a matrix in strips, counted from the matrix's first
+ * element. If transposed, the rows are k. Otherwise the rows are n, or m of A. */
+static const char *matrix_place(uint64_t desc, bool transposed, int k, int n)
 {
     const uint32_t at = (uint32_t)(desc & 0x3fff) << 4, leading = (desc >> 16 & 0x3fff) << 4,
                    stride = (desc >> 32 & 0x3fff) << 4;
     if (desc >> 62 != 1 || (desc >> 49 & 7)) emu_fail("a matrix of another kind");
     if (transposed)
-        return shared_bits(at + (uint32_t)(n / 64) * leading + (uint32_t)(k / 8) * stride +
-                           (uint32_t)(k % 8 * STRIP + n % 64 * 2));
-    return shared_bits(at + (uint32_t)(n / 8) * stride + (uint32_t)(n % 8 * STRIP + k * 2));
+        return shared_from(swizzled(at + (uint32_t)(n / 64) * leading + (uint32_t)(k / 8) * stride +
+                                    (uint32_t)(k % 8 * STRIP + n % 64 * 2)));
+    return shared_from(
+        swizzled(at + (uint32_t)(n / 8) * stride + (uint32_t)(n % 8 * STRIP + k * 2)));
 }
 
-static void read_operands(const struct emu_product *p, uint16_t (*a)[16], uint16_t (*b)[128])
+/* Reads an element for the batch with the index `batch`; the emulation itself reads with -1. */
+static uint16_t matrix_bits(const char *place, int64_t batch)
+{
+    uint16_t x;
+    if (batch >= 0) race_operand(place, sizeof x, (unsigned)batch + 1);
+    memcpy(&x, place, sizeof x);
+    return x;
+}
+
+static void read_operands(const struct emu_product *p, uint16_t (*a)[16], uint16_t (*b)[128],
+                          int64_t batch)
 {
     const int first_row = emu_thread() / 32 % 4 * 16;
     for (int k = 0; k < 16; k++) {
         for (int m = 0; m < 16 && !p->registers; m++)
-            a[m][k] = matrix_bits(p->a, false, k, first_row + m);
-        for (int n = 0; n < p->n; n++) b[k][n] = matrix_bits(p->b, p->transposed, k, n);
+            a[m][k] = matrix_bits(matrix_place(p->a, false, k, first_row + m), batch);
+        for (int n = 0; n < p->n; n++)
+            b[k][n] = matrix_bits(matrix_place(p->b, p->transposed, k, n), batch);
     }
 }
 
@@ -322,7 +345,7 @@ static void multiply(struct product *x)
                                                                                     (i % 2 ? 16
                                                                                            : 0));
     }
-    read_operands(p, x->a, x->b);
+    read_operands(p, x->a, x->b, x->batch);
     float a[EMU_WGMMA_K], b[EMU_WGMMA_K][128];
     for (int k = 0; k < 16; k++)
         for (int n = 0; n < p->n; n++) b[k][n] = value(x->b[k][n]);
@@ -409,7 +432,7 @@ static void check_operands(struct thread *t, unsigned turn)
     uint16_t a[16][16], b[16][128];
     memcpy(a, x->a, sizeof a);
     memcpy(b, x->b, sizeof b);
-    read_operands(&x->p, a, b);
+    read_operands(&x->p, a, b, -1);
     if (memcmp(a, x->a, sizeof a) || memcmp(b, x->b, sizeof b))
         emu_fail("shared memory changed while a product reads it");
     x->checked = true;
@@ -449,6 +472,7 @@ void emu_products_wait(int n)
     /* batches with an index below this must be over */
     const unsigned last = t->batch - (unsigned)n;
     if (t->batch < (unsigned)n) return;
+    race_multiplied(last);
     while (t->checked < t->turn && w->made[(t->checked + 1) % DEEP].batch < last)
         check_operands(t, ++t->checked);
     for (int i = 0; i < t->n;) {

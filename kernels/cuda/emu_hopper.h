@@ -26,6 +26,7 @@
 uint32_t emu_shared_at(const void *shared);
 
 void emu_barrier_init(uint64_t *b, int n_arrivals);
+void emu_barriers_made(void);
 void emu_barrier_arrive(uint64_t *b, int expect);
 void emu_barrier_wait(uint64_t *b, int parity);
 

@@ -91,7 +91,9 @@ static __device__ __forceinline__ void barrier_init(hopper_barrier *b, int n_arr
  * barrier_init, before the other threads continue. */
 static __device__ __forceinline__ void barriers_made(void)
 {
-#ifndef SEQD_EMU
+#ifdef SEQD_EMU
+    emu_barriers_made();
+#else
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif

@@ -24,8 +24,9 @@ static int n_wrong;
 #ifdef SEQD_EMU
 enum { SECONDS = 100, TIMES = 2 };
 #define LAUNCH_ONE(kernel, threads, smem, ...)                                                     \
-    emu_launch(                                                                                    \
-        dim3(1), dim3(threads), smem, [=](const auto &...x) { kernel(x...); }, __VA_ARGS__)
+    (need(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem)),        \
+     emu_launch((const void *)(kernel), dim3(1), dim3(threads), smem, kernel, __VA_ARGS__),        \
+     need(cudaGetLastError()))
 #define CLOCK() 0LL
 #else
 enum { SECONDS = 10, TIMES = 512 };
