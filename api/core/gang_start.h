@@ -63,7 +63,7 @@ struct gang_start {
     int32_t sandbox; /* enum sandbox_mode. The granted paths of a rank are those above: the roots
                       * and the writable ones without their private directories, the grants,
                       * job_dir, and prepared_id in prepared_dir */
-    int32_t pad;
+    int32_t shared;  /* whether nodes share job_dir (seqw --shared) */
     char state_dir[RANK_PATH_SIZE]; /* private to the agent */
     struct job_spec spec;
 };

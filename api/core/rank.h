@@ -141,7 +141,7 @@ struct rank_args {
     int64_t submitted_s;
     int32_t confined; /* whether the rank is in a sandbox and may connect to peers' ports alone, to
                        * which it restricts itself once it has the blobs */
-    int32_t pad;
+    int32_t shared;   /* whether nodes share job_dir: an attempt elsewhere may still write there */
 };
 
 /* Tells whether id can be the name of a directory of prepared data. Such a name has only

@@ -67,6 +67,7 @@ static int start_fill(const struct launch *l, const struct msg *m, struct gang_s
                              .memory_limit = m->memory_limit,
                              .submitted_s = m->submitted_s,
                              .orphan_ms = l->orphan_ms,
+                             .shared = d->shared != 0,
                              .sandbox = l->sandbox};
     memcpy(s->address, l->address, sizeof s->address);
     memcpy(s->key, m->key, sizeof s->key);

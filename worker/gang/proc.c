@@ -151,6 +151,7 @@ int proc_send_args(struct proc *p, const struct gang_start *start, bool confined
                                  .n_writable = start->n_writable,
                                  .memory_limit = start->memory_limit,
                                  .confined = confined,
+                                 .shared = start->shared,
                                  .submitted_s = start->submitted_s};
     memcpy(m->args.address, start->address, sizeof m->args.address);
     memcpy(m->args.key, start->key, sizeof m->args.key);

@@ -360,11 +360,14 @@ static int open_output(struct run *r, struct err *e)
                         owner, e);
 }
 
-/* Ends the right of earlier attempts to publish checkpoints. */
+/* Ends the right of earlier attempts to publish checkpoints. If the directory is not shared, the
+ * node has ended the earlier attempts itself. */
 static int open_fence(struct run *r, struct err *e)
 {
     const bool saves = r->spec->kind == JOB_TRAIN || r->spec->kind == JOB_MERGE;
-    return saves && run_first(r) ? fence_raise(r->args->job_dir, r->args->epoch, e) : 0;
+    return saves && r->args->shared && run_first(r)
+               ? fence_raise(r->args->job_dir, r->args->epoch, e)
+               : 0;
 }
 
 int run_job(struct link *k, struct link_order *o, struct err *e)

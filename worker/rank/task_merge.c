@@ -86,7 +86,7 @@ static int save(struct merge_task *g, struct err *e)
         .dtype = dtypes[r->plan.precision],
         .flow = {.read = read_elements, .still = still, .arg = g, .be = r->be},
         .beside = &beside,
-        .fenced = true,
+        .fenced = r->args->shared,
         .room = {item(g, PLAN_MERGE_ADAPTER), item(g, PLAN_MERGE_FILE), &g->adapter_used}};
     const int64_t since_us = clock_us();
     if (ckpt_save_merged(r->args->job_dir, r->args->epoch, &r->spec->model.shape, &a, &g->saved, e))

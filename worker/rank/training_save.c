@@ -113,7 +113,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     char json[2048];
     const int64_t since_us = clock_us();
     log_info("rank.save", "step=%lld", (long long)t->train.step);
-    a.fenced = true;
+    a.fenced = r->args->shared;
     a.beside = &beside;
     a.base = spec_text(r->spec, r->spec->model.path);
     a.merge = r->spec->checkpoint.merge;
