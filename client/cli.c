@@ -44,6 +44,8 @@ static const struct option_row {
     {"name", 'n', WORD, OPT_NAME, offsetof(struct cli_options, name)},
     {"set", 0, LIST, OPT_SET, offsetof(struct cli_options, set)},
     {"unset", 0, LIST, OPT_UNSET, offsetof(struct cli_options, unset)},
+    {"after", 0, WORD, OPT_AFTER, offsetof(struct cli_options, after)},
+    {"after-any", 0, WORD, OPT_AFTER, offsetof(struct cli_options, after_any)},
     {"label", 'l', LIST, OPT_LABEL, offsetof(struct cli_options, label)},
     {"last", 0, NUMBER, OPT_LAST, offsetof(struct cli_options, last)},
     {"state", 0, WORD, OPT_STATE, offsetof(struct cli_options, state)},

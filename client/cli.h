@@ -54,7 +54,8 @@ enum cli_option {
     OPT_PRIORITY = 1 << 24,
     OPT_REASON = 1 << 25,
     OPT_CONVERT = 1 << 26, /* --convert, --column */
-    OPT_CHAT = 1 << 27     /* --system, --max-tokens, --temperature, --raw */
+    OPT_CHAT = 1 << 27,    /* --system, --max-tokens, --temperature, --raw */
+    OPT_AFTER = 1 << 28    /* --after, --after-any */
 };
 
 /* The values of an option that may be repeated, in the order in which they were given. */
@@ -69,6 +70,7 @@ struct cli_options {
     bool wait, dry_run, follow, yes, artifacts, quiet, no_color, help, version, convert, raw;
     const char *older_than, *part;
     const char *name, *state, *file, *field, *url, *ca, *token_file;
+    const char *after, *after_any; /* jobs with commas between them */
     const char *user, *role, *ttl, *owner, *names, *reason, *system, *temperature;
     const char *output; /* the word after -o */
     struct cli_list set, unset, label, column;

@@ -46,6 +46,8 @@ static struct jv *copy_spec(const struct old *o)
     char *text = jv_dump(spec, JV_COMPACT);
     struct jv *copy = jv_parse(text, strlen(text), NULL);
     free(text);
+    jv_unset(copy, "after", NULL); /* the jobs there may have been removed */
+    jv_unset(copy, "after_any", NULL);
     return copy;
 }
 

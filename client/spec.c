@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "api/core/assert.h"
 #include "client/http.h"
+#include "client/name.h"
 #include "client/text.h"
 #include "client/yaml.h"
 
@@ -57,7 +58,32 @@ static int apply_unset(struct jv *spec, const char *path, struct err *e)
     return err_set(e, ERR_INVALID, "--unset %.900s", why);
 }
 
-/* Applies --set and --unset from left to right. */
+/* Sets a list of jobs, given by ids or names with commas between them. A failure to find a job by
+ * its name has printed a message. */
+static int set_jobs(struct cli *c, struct jv *spec, const char *field, const char *given,
+                    struct err *e)
+{
+    char list[1024] = "[", name[256];
+    int at = 1;
+    while (given && *given) {
+        const size_t n = strcspn(given, ",");
+        if (!n || n >= sizeof name || at > (int)sizeof list - 64)
+            return err_set(e, ERR_INVALID, "--%s: want ids or names of jobs, as in 12,13",
+                           strcmp(field, "after") ? "after-any" : "after");
+        memcpy(name, given, n);
+        name[n] = 0;
+        const bool is_id = strspn(name, "0123456789") == n && n < 19;
+        const int64_t id = is_id ? strtoll(name, NULL, 10) : name_job(c, name);
+        if (id < 0) return err_set(e, ERR_NOT_FOUND, "--after names no job by \"%s\"", name);
+        at += snprintf(list + at, sizeof list - (size_t)at, "%s%lld", at > 1 ? "," : "",
+                       (long long)id);
+        given += n + (given[n] == ',');
+    }
+    snprintf(list + at, sizeof list - (size_t)at, "]");
+    return jv_set(spec, field, list, e);
+}
+
+/* Applies --set and --unset from left to right, then the other options. */
 static int apply_edits(struct cli *c, struct jv *spec, struct err *e)
 {
     const struct cli_list *set = &c->opt.set, *unset = &c->opt.unset;
@@ -66,6 +92,8 @@ static int apply_edits(struct cli *c, struct jv *spec, struct err *e)
         if (sets ? apply_set(spec, set->at[i++], e) : apply_unset(spec, unset->at[k++], e))
             return -1;
     }
+    if (c->opt.after && set_jobs(c, spec, "after", c->opt.after, e)) return -1;
+    if (c->opt.after_any && set_jobs(c, spec, "after_any", c->opt.after_any, e)) return -1;
     return c->opt.name ? jv_set_str(spec, "name", c->opt.name, e) : 0;
 }
 

@@ -192,7 +192,7 @@ const struct verb verb_submit = {
     .min_args = 1,
     .max_args = MOST_SPECS,
     .run = submit_run,
-    .options = OPT_WAIT | OPT_DRY_RUN | OPT_NAME | OPT_SET | OPT_UNSET | OPT_TIMEOUT,
+    .options = OPT_WAIT | OPT_DRY_RUN | OPT_NAME | OPT_SET | OPT_UNSET | OPT_TIMEOUT | OPT_AFTER,
     .help =
         "Submits a job spec; \"-\" reads it from stdin. Paths in it are read by the node, beneath\n"
         "its roots. When the answer is lost the request is sent again with the same\n"
@@ -206,6 +206,9 @@ const struct verb verb_submit = {
         "  --timeout T       with --wait: at most T (seconds, 30m, 24h, 7d), then exit code 124\n"
         "  --dry-run         only plan it\n"
         "  -n, --name NAME   call it NAME\n"
+        "  --after JOBS      begin when these jobs have succeeded: ids or names, 12,prepare; fail\n"
+        "                    when one of them does not succeed\n"
+        "  --after-any JOBS  begin when these jobs have ended, in any way\n"
         "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
         "  --unset PATH      remove one; may be repeated\n\n"
         "Ctrl-C while waiting detaches (exit code 130); the job runs on.\n\n"

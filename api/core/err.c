@@ -30,6 +30,7 @@ const char *const err_names[ERR_N + 1] = {
     [ERR_UNAUTHORIZED] = "unauthorized",
     [ERR_FORBIDDEN] = "forbidden",
     [ERR_WALL_LIMIT] = "wall_limit",
+    [ERR_DEPENDENCY] = "dependency_failed",
 };
 
 static void fill(struct err *e, enum err_code code, const char *field, const char *fmt, va_list ap)

@@ -30,6 +30,7 @@ enum err_code {
     ERR_UNAUTHORIZED, /* the caller has not proved its identity */
     ERR_FORBIDDEN,    /* the caller is known, but may not do this */
     ERR_WALL_LIMIT,   /* a job has reached the time limit limits.wall_s */
+    ERR_DEPENDENCY,   /* a job that must succeed before this one has not succeeded */
     ERR_N
 };
 

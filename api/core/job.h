@@ -48,12 +48,21 @@ struct spec_label {
     spec_ref key, value;
 };
 
+/* A job that must have ended before this one begins. */
+struct spec_after {
+    int64_t job;
+    bool any; /* it may also have failed or been cancelled */
+};
+
 struct job_spec {
     int32_t kind; /* enum job_kind */
     int32_t priority;
     spec_ref name;
     int32_t n_labels;
     struct spec_label labels[SPEC_LABELS];
+    /* The jobs of `after`, then those of `after_any`. Nodes do not get them. */
+    int32_t n_after;
+    struct spec_after after[SPEC_AFTER];
 
     struct {
         spec_ref path;    /* a model directory; if it is empty, config describes the model */

@@ -46,6 +46,7 @@ static const struct {
     [EV_GIVE_UP] = {"give_up"},
     [EV_REACHED] = {"reached"},
     [EV_FAILED_AT] = {"failed_at"},
+    [EV_UNMET] = {"unmet", .misread = true},
 };
 
 _Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == 6 && JOB_SUSPENDED == 7 && EV_NOTE == 16 &&
@@ -83,6 +84,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_RESTART] = TO(JOB_QUEUED),
             [EV_EDIT] = TO(JOB_QUEUED),
             [EV_SUSPEND] = TO(JOB_SUSPENDED),
+            [EV_UNMET] = TO(JOB_FAILED),
         },
     [JOB_SUSPENDED] =
         {

@@ -57,6 +57,7 @@ enum job_event {
     EV_REACHED,            /* an attempt has failed; `step` is the last step that it reached */
     EV_FAILED_AT,          /* the job failed after `step`; this is the `count`th time that it
                             * failed in this way */
+    EV_UNMET,              /* a job of `after` has not succeeded, so this one fails */
     JOB_EVENT_N
 };
 

@@ -13,6 +13,7 @@
 #define SPEC_FREEZES     32  /* patterns of train.freeze */
 #define STOP_SIZE        256 /* bytes of a stop string */
 #define SPEC_LABELS      16
+#define SPEC_AFTER       16  /* jobs of after and after_any */
 #define SPEC_LABEL_KEY   63  /* bytes */
 #define SPEC_LABEL_VALUE 255 /* bytes */
 

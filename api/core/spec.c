@@ -320,6 +320,8 @@ static const struct other_path {
     uint32_t kinds;
 } other_paths[] = {
     {"labels", ALL},
+    {"after", ALL},
+    {"after_any", ALL},
     {"model", ALL},
     {"model.adapters", ANSWERS},
     {"model.config", ALL},

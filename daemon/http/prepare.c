@@ -398,6 +398,50 @@ static void on_refs(void *arg, const struct refs_found *found, const struct err 
         find_adapter(p);
 }
 
+/* ---- the jobs of `after` --------------------------------------------------------------------- */
+
+/* Tells whether the user may name the job: it is there, and it is the user's or the user sees all.
+ */
+static bool may_name(const struct preparing *p, const struct store_rows *rows, int64_t id)
+{
+    for (int i = 0; i < rows->n_rows; i++)
+        if (rows->row[i].n[0] == id)
+            return rows->row[i].n[1] < STORE_GONE && principal_owns(&p->who, rows->row[i].text[0]);
+    return false;
+}
+
+static void on_after(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct preparing *p = arg;
+    struct err e;
+    if (failed) {
+        finish(p, 0, failed);
+        return;
+    }
+    for (int i = 0; i < p->spec.n_after; i++) {
+        const struct spec_after *a = &p->spec.after[i];
+        const char *field = a->any ? "after_any" : "after";
+        if (may_name(p, rows, a->job)) continue;
+        err_field(&e, ERR_INVALID, field,
+                  "%s: there is no job %lld, or it was removed: seqctl ls lists yours", field,
+                  (long long)a->job);
+        finish(p, 0, &e);
+        return;
+    }
+    refs_resolve(p->R, &p->spec, &p->who, on_refs, p);
+}
+
+static void check_after(struct preparing *p)
+{
+    char list[SPEC_AFTER * 21 + 2] = "[";
+    int at = 1;
+    for (int i = 0; i < p->spec.n_after; i++)
+        at += snprintf(list + at, sizeof list - (size_t)at, "%s%lld", i ? "," : "",
+                       (long long)p->spec.after[i].job);
+    snprintf(list + at, sizeof list - (size_t)at, "]");
+    store_read(control_store(p->R->control), ASK_STATES, (const int64_t[4]){0}, list, on_after, p);
+}
+
 void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg)
 {
     struct err e;
@@ -408,6 +452,8 @@ void prepare(struct preparing *p, const char *text, size_t size, prepare_done *d
     p->resumes = false;
     if (read_text(p, text, size, &e))
         finish(p, 0, &e);
+    else if (p->spec.n_after)
+        check_after(p);
     else
         refs_resolve(p->R, &p->spec, &p->who, on_refs, p);
 }

@@ -31,6 +31,7 @@ static const struct {
     [ERR_UNAUTHORIZED] = {401, "not signed in"},
     [ERR_FORBIDDEN] = {403, "not allowed"},
     [ERR_WALL_LIMIT] = {409, "over its time"},
+    [ERR_DEPENDENCY] = {409, "a job before it failed"},
 };
 
 int reply_status(enum err_code code)

@@ -3,6 +3,7 @@
 #define SEQD_DAEMON_LOOP_ACTING_H
 
 #include <string.h>
+#include "daemon/loop/afters.h"
 #include "daemon/loop/attempts.h"
 #include "daemon/loop/control.h"
 #include "daemon/loop/images.h"
@@ -27,6 +28,7 @@ struct control {
     struct disk_tally *tally;
     struct sched_pass *pass;
     struct images images;
+    struct afters afters;
     struct postponed postponed;
     int64_t next_expect_ms, next_forget_ms;
     bool paused, ticked;

@@ -227,6 +227,7 @@ static void run_pass(void *arg)
     const int64_t from_ms = loop_clock_ms(c->o.loop);
     c->pass_wanted = false;
     if (c->paused) return;
+    afters_look(&c->afters);
     assign_jobs(c);
     const int64_t now_ms = loop_clock_ms(c->o.loop);
     c->next_pass_ms = now_ms + PASS_REST * (now_ms - from_ms);
@@ -370,6 +371,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
                                   .utc_ms = o->utc_ms ? o->utc_ms : machine_utc_ms,
                                   .calls = &commit_calls,
                                   .arg = c};
+    c->afters.commits = &c->commits;
     c->session = (struct session){&c->cluster, o->logs, o->secret, o->uploads, out};
     c->attempts = (struct attempts){o->loop, &c->cluster, &c->commits, &c->session, o->logs};
     c->pass = pass_create(o->backfill_ms);

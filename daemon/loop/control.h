@@ -17,6 +17,7 @@
  *   pass.c blame.c             choose the nodes of a job, and whom to blame for a failure
  *   hold.c wall.c cordon.c     find attempts that must save and stop for a time limit or a drain
  *   commit.c replay.c          write events to the store, and read them after a restart
+ *   afters.c                   asks for the ends of jobs for which others wait
  *   images.c                   stores images of jobs that wait, for a fast restart
  *   order.c                    carries out clients' orders about existing jobs and nodes
  *   retain.c removal.c sweep.c choose the data to keep, and remove other data

@@ -11,6 +11,7 @@
 #include "daemon/loop/describe.h"
 #include "daemon/loop/shapes.h"
 #include "daemon/state/attempt.h"
+#include "daemon/state/job_after.h"
 
 /* A job of the pass. */
 struct queued {
@@ -120,7 +121,9 @@ static void sort_queue(struct sched_pass *p, struct users *users)
         struct queued *q = &p->queue[i];
         struct user *u = users_of(users, q->job->owner);
         if (!i || q->priority != q[-1].priority) users_each(users, begin_turns, NULL);
-        q->turn = u ? u->n_turns++ : 0;
+        /* a job that waits for others takes no turn from its user's other jobs */
+        const bool waits = q->shape >= 0 && job_after_waits(q->job);
+        q->turn = u && !waits ? u->n_turns++ : 0;
         if (q->id == p->kept[0] || q->id == p->kept[1]) q->turn = -1;
     }
     qsort(p->queue, (size_t)p->n_jobs, sizeof *p->queue, by_rank);
@@ -322,8 +325,12 @@ static void look_at(struct sched_pass *p, const struct cluster *k, struct sched_
                     int64_t now_ms)
 {
     struct job *j = p->queue[i].job;
-    if (p->queue[i].shape < 0) {
+    if (p->queue[i].shape < 0) { /* it has begun, so it waits for no other job any more */
         move(p, k, l, j, now_ms);
+        return;
+    }
+    if (job_after_waits(j)) {
+        job_after_reason(j);
         return;
     }
     struct shape *s = &p->shapes.of[p->queue[i].shape];

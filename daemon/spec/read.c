@@ -373,6 +373,34 @@ static int read_hardware(struct spec_reader *r, const json_t *v)
     return hardware_check(r->hardware, r->e);
 }
 
+/* Adds the ids of a list to the jobs that must have ended. */
+static int read_jobs(struct spec_reader *r, const char *path, const json_t *v, bool any)
+{
+    if (!json_is_array(v)) return scalar_wrong_type(r, path, "a list of jobs' ids", v);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *id = json_array_get(v, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 1)
+            return scalar_wrong_type(r, path, "a list of jobs' ids, numbers from 1 on", id);
+        if (r->s->n_after == SPEC_AFTER)
+            return err_field(r->e, ERR_INVALID, path,
+                             "after and after_any have more than %d jobs in all: let a job that "
+                             "does little wait for some of them, and name that one",
+                             SPEC_AFTER);
+        r->s->after[r->s->n_after++] = (struct spec_after){json_integer_value(id), any};
+    }
+    return 0;
+}
+
+static int read_after(struct spec_reader *r, const json_t *v)
+{
+    return read_jobs(r, "after", v, false);
+}
+
+static int read_after_any(struct spec_reader *r, const json_t *v)
+{
+    return read_jobs(r, "after_any", v, true);
+}
+
 #define TRAINING (1u << JOB_TRAIN | 1u << JOB_VERIFY)
 #define INPUT    (1u << JOB_SCORE | 1u << JOB_GENERATE | 1u << JOB_EMBED)
 
@@ -383,6 +411,8 @@ static const struct special {
     uint32_t kinds;
 } specials[] = {
     {"labels", read_labels, ~0u},
+    {"after", read_after, ~0u},
+    {"after_any", read_after_any, ~0u},
     {"hardware", read_hardware, ~0u},
     {"data.train", read_train_data, TRAINING},
     {"eval.data", read_eval_data, TRAINING},

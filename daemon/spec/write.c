@@ -133,6 +133,13 @@ static json_t *adapters_value(const struct job_spec *s, enum json_form form)
     return o;
 }
 
+static void put_after(json_t *root, const struct spec_after *a)
+{
+    const char *key = a->any ? "after_any" : "after";
+    if (!json_object_get(root, key)) json_object_set_new(root, key, json_array());
+    json_array_append_new(json_object_get(root, key), json_integer(a->job));
+}
+
 static json_t *spec_value(const struct job_spec *s, enum json_form form)
 {
     json_t *root = json_object();
@@ -157,6 +164,7 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
         else
             json_object_set_new(root, "input", src);
     }
+    for (int i = 0; i < s->n_after; i++) put_after(root, &s->after[i]);
     if (s->n_labels) put(root, "labels", json_object());
     for (int i = 0; i < s->n_labels; i++)
         json_object_set_new(json_object_get(root, "labels"), spec_text(s, s->labels[i].key),

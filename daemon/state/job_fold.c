@@ -408,6 +408,11 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_AWAY: fold_away(j, ev->node, ev->at_ms); break;
     case EV_BACK: fold_away(j, ev->node, 0); break;
     case EV_REACHED: fold_reached(j, ev); break;
+    case EV_UNMET:
+        job_set_err(j, &ev->err);
+        j->err_cause = CAUSE_FINAL;
+        j->err_rank = -1;
+        break;
     case EV_FAILED_AT: farthest_fail(&j->farthest, ev); break;
     case EV_GIVE_UP:
     case EV_RESTART: fold_restart(j); break;

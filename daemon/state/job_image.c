@@ -54,7 +54,7 @@ static size_t places_size(const struct job *j)
 static void clear_beside(struct job *j)
 {
     j->spec = NULL, j->packed = NULL, j->places = NULL, j->away_ms = NULL, j->gpus = NULL;
-    j->left = NULL, j->failure = NULL, j->need = NULL, j->plan = NULL;
+    j->after = NULL, j->left = NULL, j->failure = NULL, j->need = NULL, j->plan = NULL;
     j->farthest.name = NULL, j->farthest.failed = NULL;
     j->shared_reason = NULL, j->reason_code = j->reason = NULL;
     j->next = j->next_placed = j->last_placed = NULL;
@@ -115,6 +115,7 @@ static struct job *make(const uint8_t *from, size_t size)
     j->packed = copy_of(from, (size_t)(end - from));
     if (j->n_places && !(j->away_ms = calloc((size_t)j->n_places, sizeof *j->away_ms))) abort();
     j->reason_code = j->reason = "";
+    if (j->is.n_after) job_set_facts(j), job_rest(j);
     return j;
 }
 

@@ -35,6 +35,7 @@ struct job_kept *job_kept_take(const struct job *j)
     k->job = *j;
     k->job.spec = NULL;
     k->job.packed = NULL;
+    k->job.after = NULL; /* made from the spec */
     job_set_spec(&k->job, job_spec(j));
     k->job.failure = copy_of(j->failure, 1, sizeof *j->failure);
     k->job.stored = j->stored ? copy_of(j->stored, 1, strlen(j->stored) + 1) : NULL;
@@ -56,6 +57,7 @@ static void free_fold(struct job *j)
     free(j->packed);
     free(j->failure);
     free(j->stored);
+    free(j->after);
     free(j->places);
     free(j->away_ms);
     free(j->gpus);

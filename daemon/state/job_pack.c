@@ -8,6 +8,7 @@
 #include "api/core/device.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"
+#include "daemon/state/job_after.h"
 #include "daemon/state/job_pack.h"
 #include "daemon/state/jobs.h"
 
@@ -140,10 +141,23 @@ struct job_spec *job_spec_edit(struct job *j)
     return j->spec;
 }
 
+/* Sets the jobs for which j waits. */
+static void set_after(struct job *j, const struct job_spec *s)
+{
+    if (j->after || !s->n_after) return; /* no order changes the jobs of a spec */
+    struct job_after *a = calloc(1, sizeof *a + (size_t)s->n_after * sizeof *a->of);
+    if (!a) abort();
+    a->n = s->n_after;
+    for (int i = 0; i < a->n; i++)
+        a->of[i] = (struct job_dependency){s->after[i].job, s->after[i].any, false};
+    j->after = a;
+}
+
 void job_set_facts(struct job *j)
 {
     const struct job_spec *s = job_spec(j);
     const struct device_kind *k = device_find(spec_text(s, s->resources.device));
+    set_after(j, s);
     j->is = (struct job_facts){
         .kind = s->kind,
         .priority = s->priority,
@@ -156,7 +170,8 @@ void job_set_facts(struct job *j)
         .resumes = s->checkpoint.resume != RESUME_NONE,
         .no_data = job_generates(s) || s->kind == JOB_MERGE || s->kind == JOB_SERVE,
         .wall_s = s->limits.wall_s,
-        .newer = spec_needs(s, WIRE_ABI_BEFORE) != NULL,
+        .n_after = s->n_after,
+        .newer = s->n_after || spec_needs(s, WIRE_ABI_BEFORE),
     };
 }
 

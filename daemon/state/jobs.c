@@ -62,6 +62,7 @@ void job_destroy(struct job *j)
     free(j->metrics);
     free(j->stored);
     free(j->serving);
+    free(j->after);
     job_reason_drop(j->shared_reason);
     free(j);
 }
@@ -286,7 +287,8 @@ struct job *jobs_find(const struct jobs *t, int64_t id)
  * longer. */
 static void grow(struct jobs *t)
 {
-    struct jobs bigger = {.n_buckets = t->n_buckets * 4, .n = t->n, .placed = t->placed};
+    struct jobs bigger = {
+        .n_buckets = t->n_buckets * 4, .n = t->n, .placed = t->placed, .n_after = t->n_after};
     bigger.bucket = calloc((size_t)bigger.n_buckets, sizeof *bigger.bucket);
     if (!bigger.bucket) return;
     for (int i = 0; i < t->n_buckets; i++)
@@ -307,6 +309,7 @@ void jobs_add(struct jobs *t, struct job *j)
     j->next = *at;
     *at = j;
     t->n++;
+    t->n_after += j->after != NULL;
     if (j->attempt || job_placed(j)) jobs_note_placed(t, j);
 }
 
@@ -344,6 +347,7 @@ void jobs_remove(struct jobs *t, struct job *j)
     *at = j->next;
     j->next = NULL;
     t->n--;
+    t->n_after -= j->after != NULL;
     leave_placed(t, j);
 }
 

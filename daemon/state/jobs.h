@@ -30,6 +30,7 @@ struct job_reason {
 };
 
 struct serve_counts; /* serve_counts.h */
+struct job_after;    /* job_after.h */
 struct job_attempt;  /* attempt.h: the state of an attempt; freed when the attempt ends */
 
 /* The phase in which an attempt failed. Two failures are equal only if their phases are equal. */
@@ -51,6 +52,7 @@ struct job_facts {
     bool one_node;                                /* parallel.transport is shm */
     bool resumes;                                 /* checkpoint.resume is not "none" */
     bool no_data;                                 /* it needs no prepared data */
+    int32_t n_after;                              /* jobs of after and after_any */
     bool newer;                                   /* the previous version would misread it */
 };
 
@@ -63,6 +65,7 @@ struct job {
     struct job_spec *spec; /* owns */
     uint8_t *packed;       /* owns */
     struct job_facts is;
+    struct job_after *after; /* owns; by the spec; NULL if it waits for no job */
     /* the fold */
     enum job_state state, target; /* its state; for a stopping job, target is the next state */
     bool saving;                  /* it was asked to save and is stopping */
@@ -157,6 +160,7 @@ struct job {
 struct jobs {
     struct job **bucket;
     int n_buckets, n;
+    int n_after;        /* jobs that wait for others, or did */
     struct job *placed; /* the jobs that jobs_each_placed visits */
 };
 

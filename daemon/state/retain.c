@@ -105,6 +105,7 @@ static void collect(void *arg, struct job *j)
     const int n = job_paths((struct job_spec *)job_spec(j), path);
     c->user = j;
     for (int i = 0; i < n; i++) add_path(c, &path[i]);
+    for (int i = 0; i < job_spec(j)->n_after; i++) add(c, job_spec(j)->after[i].job, "after");
     if (rests) job_rest(j);
 }
 

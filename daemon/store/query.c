@@ -364,6 +364,10 @@ static const struct question {
     [ASK_JOBS] = {select_jobs},
     [ASK_OWNER] = {NULL, "SELECT state >= 100, coalesce(owner, '') FROM jobs WHERE id = ?1", 1, 1,
                    1},
+    [ASK_STATES] = {NULL,
+                    "SELECT id, state, coalesce(owner, '') FROM jobs WHERE id IN "
+                    "(SELECT value FROM json_each(?1))",
+                    1, 2, 1, true},
     [ASK_OTHERS] = {select_others},
     [ASK_AUDIT] = {select_audit},
     [ASK_EVENTS] = {NULL,

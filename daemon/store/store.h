@@ -64,9 +64,9 @@ struct store_load {
     /* Called with the image of a queued job that has all of the job's events. If it returns true,
      * the job is loaded, and neither `job` nor `event` is called for it. May be NULL. */
     bool (*image)(void *arg, int64_t id, int64_t seq, const void *image, size_t size);
-    /* Called for every other job that is not final, by ascending id. has_doc tells whether the job's
-     * document is JSON. serving is the object `serving` of the document. plan, result and serving
-     * may be NULL. */
+    /* Called for every other job that is not final, by ascending id. has_doc tells whether the
+     * job's document is JSON. serving is the object `serving` of the document. plan, result and
+     * serving may be NULL. */
     int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
                bool has_doc, const char *serving, struct err *e);
     /* Called for the events of that job, in their order. */
@@ -332,6 +332,9 @@ enum store_ask {
     ASK_TAGGED, /* n[] as in ASK_JOBS; text[0] {"owner": "" or NAME, "tags": [["key","value"],..]};
                  * only jobs that have all these tags -> n: id; text: doc, result in short */
     ASK_OWNER,  /* n[0] id     -> n: 1 if the job is being removed; text: owner, or "" */
+    ASK_STATES, /* text[0] a JSON list of ids; jobs that are not there have no row
+                                               -> n: id, state, STORE_GONE if the job is being
+                                                  removed; text: owner, or "" */
     ASK_OTHERS, /* text[0] owner; counts the live jobs of all other users
                                                -> n: state, number of jobs */
     ASK_AUDIT,  /* n[0] before seq (0 = newest), n[1] limit, newest first; text[0] a user

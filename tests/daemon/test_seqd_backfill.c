@@ -184,9 +184,15 @@ static void test_never_later(void)
                     CHECK_MSG(!promised[id] || now_ms <= promised[id],
                               "round %d: job %lld starts at %lld, not at %lld", round,
                               (long long)id, (long long)now_ms, (long long)promised[id]);
+                    promised[id] = 0;
                     n_filled += id < last;
                     if (id > last) last = id;
-                } else if (at_ms) {
+                } else if (promised[id]) {
+                    /* Check that the first in line stays first until it starts. */
+                    CHECK_MSG(at_ms, "round %d: job %lld is not first any more", round,
+                              (long long)id);
+                }
+                if (!(started >> (id - 1) & 1) && at_ms) {
                     CHECK(!promised[id] || at_ms <= promised[id]);
                     promised[id] = at_ms;
                     n_first++;

@@ -37,6 +37,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
     memset(ev, 0, sizeof *ev);
     ev->type = (enum job_event)(1 + rand_r(&seed) % (JOB_EVENT_N - 1));
     /* a preparation has no ring */
+    if (ev->type == EV_UNMET && rand_r(&seed) % 8) ev->type = EV_EDIT; /* it ends the walk */
     if (ev->type == EV_READY && j->task == TASK_PREPARE) ev->type = EV_EDIT;
     ev->job = j->id;
     ev->at_ms = at;
@@ -92,6 +93,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->signal = rand_r(&seed) % 2 ? 25 : 0;
         ev->count = farthest_count(&j->farthest, ev);
         break;
+    case EV_UNMET: err_field(&ev->err, ERR_DEPENDENCY, "after", "it failed"); break;
     case EV_WALL_LIMIT: err_field(&ev->err, ERR_WALL_LIMIT, "limits.wall_s", "it ran"); break;
     case EV_STOPPED:
     case EV_DONE: ev->ran_ms = 1 + rand_r(&seed) % 1000; break;

@@ -109,6 +109,7 @@ static const struct {
     {"queued", " cancel ", "cancelled"},
     {"queued", " restart ", "queued"},
     {"queued", " suspend ", "suspended"},
+    {"queued", " unmet ", "failed"},
     {"suspended", " resume ", "queued"},
     {"suspended", " cancel ", "cancelled"},
     {"starting", " prepared ", "queued"},
