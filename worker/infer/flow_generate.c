@@ -276,7 +276,7 @@ static int one_request(struct flow_work *w, int64_t i, struct err *e)
 static int lead(struct flow_work *w, struct err *e)
 {
     struct flow_generate *g = w->g;
-    if (results_open(&w->results, w->in->job_dir, &g->requests, e)) return -1;
+    if (results_open(&w->results, w->in->job_dir, &g->requests, w->in->shared_epoch, e)) return -1;
     g->n_resumed = w->results.n_answered;
     progress_begin(w->in->progress, PROGRESS_REQUESTS, g->requests.n, (double)g->n_resumed);
     for (int i = 0, n = (int)g->n_resumed; i < g->requests.n; i++) {

@@ -256,7 +256,7 @@ static int generator_open(struct generator *g, struct err *e)
     g->reply.tokenizer = g->in->tokenizer;
     g->reply.created = g->in->chat.submitted_s;
     if (!g->writer) return 0;
-    return g->batch ? results_open(&g->results, g->in->job_dir, g->p, e)
+    return g->batch ? results_open(&g->results, g->in->job_dir, g->p, g->in->shared_epoch, e)
                     : artifact_open(&g->out, g->in->job_dir, "generate.jsonl", e);
 }
 

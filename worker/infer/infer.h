@@ -57,6 +57,7 @@ struct infer {
     int (*leave)(void *arg, int journal, struct err *e);
     /* a serve job of vectors: the prompt before each text; NULL if there is none */
     const char *embed_prompt;
+    int64_t shared_epoch; /* the attempt's, if nodes share job_dir; otherwise 0 */
 };
 
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };

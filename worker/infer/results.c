@@ -161,28 +161,47 @@ static int copy_bytes(int from, int to, struct err *e)
     return fsync(to) ? err_errno(e, "sync the copy of the journal") : 0;
 }
 
-/* Replaces the journal of an earlier attempt by a copy. That attempt may run on where nodes share
- * the job's directory, and its lines must not come between. */
-static int renew_journal(const char *path, struct err *e)
+/* Opens the journal of an attempt that shares the job's directory with other nodes. Its file is a
+ * copy, because an earlier attempt may run on elsewhere, and the lines of that attempt must not
+ * come between. */
+static int open_copy(struct results *r, int64_t epoch, struct err *e)
 {
     char tmp[FILE_PATH_SIZE];
-    if (file_join(tmp, e, "%s.%ld", path, (long)getpid()) < 0) return -1;
-    const int from = open(path, O_RDONLY | O_CLOEXEC);
-    if (from < 0) return errno == ENOENT ? 0 : err_errno(e, "open %s", path);
-    const int to = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    int rc = to < 0 ? err_errno(e, "make %s", tmp) : copy_bytes(from, to, e);
-    if (!rc && rename(tmp, path)) rc = err_errno(e, "rename %s", tmp);
+    if (file_join(tmp, e, "%s.e%lld", r->path, (long long)epoch) < 0) return -1;
+    if (unlink(tmp) && errno != ENOENT) return err_errno(e, "remove %s", tmp);
+    const int from = open(r->path, O_RDONLY | O_CLOEXEC);
+    if (from < 0 && errno != ENOENT) return err_errno(e, "open %s", r->path);
+    r->fd = open(tmp, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    int rc = r->fd < 0 ? err_errno(e, "make %s", tmp) : 0;
+    if (!rc && from >= 0) rc = copy_bytes(from, r->fd, e);
+    if (!rc && rename(tmp, r->path)) rc = err_errno(e, "rename %s", tmp);
     if (rc) unlink(tmp);
-    if (to >= 0) close(to);
-    close(from);
+    if (from >= 0) close(from);
     return rc;
 }
 
-int results_open(struct results *r, const char *job_dir, const struct prompts *p, struct err *e)
+static int open_journal(struct results *r, int64_t epoch, struct err *e)
+{
+    if (epoch) return open_copy(r, epoch, e);
+    r->fd = open(r->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    return r->fd < 0 ? err_errno(e, "open %s", r->path) : 0;
+}
+
+/* Fails with ERR_ABORTED if a later attempt has replaced the journal. */
+static int check_own(const struct results *r, struct err *e)
+{
+    struct stat own, now;
+    if (fstat(r->fd, &own) || stat(r->path, &now)) return err_errno(e, "%s", r->path);
+    if (own.st_dev == now.st_dev && own.st_ino == now.st_ino) return 0;
+    return err_set(e, ERR_ABORTED, "another attempt has taken over %s", r->path);
+}
+
+int results_open(struct results *r, const char *job_dir, const struct prompts *p, int64_t epoch,
+                 struct err *e)
 {
     struct sha256 sha;
     char hex[SHA256_HEX];
-    *r = (struct results){.fd = -1, .p = p, .last = -1};
+    *r = (struct results){.fd = -1, .p = p, .last = -1, .shared = epoch != 0};
     sha256_init(&sha);
     sha256_add(&sha, p->end, (size_t)p->n * sizeof *p->end);
     sha256_add(&sha, p->text, (size_t)(p->n ? p->end[p->n - 1] : 0));
@@ -191,14 +210,7 @@ int results_open(struct results *r, const char *job_dir, const struct prompts *p
         return -1;
     r->answered = calloc((size_t)p->n + 1, 1);
     if (!r->answered) return err_set(e, ERR_IO, "out of memory for %d requests", p->n);
-    if (!renew_journal(r->path, e) &&
-        (r->fd = open(r->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) < 0)
-        err_errno(e, "open %s", r->path);
-    if (r->fd < 0) {
-        results_close(r);
-        return -1;
-    }
-    if (!recover(r, e) && !file_sync_dir(job_dir, e)) return 0;
+    if (!open_journal(r, epoch, e) && !recover(r, e) && !file_sync_dir(job_dir, e)) return 0;
     results_close(r);
     return -1;
 }
@@ -289,6 +301,7 @@ static int publish(const struct results *r, const char *job_dir, struct artifact
                    struct err *e)
 {
     char tmp[FILE_PATH_SIZE];
+    if (r->shared && check_own(r, e)) return -1;
     if (r->mixed) return publish_copy(r, job_dir, "results.jsonl", false, done, e);
     if (artifact_path(job_dir, "results.jsonl", done, e) || file_join(tmp, e, "%s.tmp", done->path))
         return -1;

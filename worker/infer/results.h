@@ -25,12 +25,17 @@ struct results { /* {.fd = -1} means that it is closed */
     const struct prompts *p;   /* borrowed */
     uint8_t *answered;         /* owned, [p->n] */
     int64_t last;              /* index of the request of the last line; -1 if there is no line */
+    bool shared;               /* other nodes may open the journal, too */
     bool mixed;                /* set if the lines are not in the order of the requests */
     int64_t n_answered, n_refused;
     int64_t n_prompt_tokens, n_tokens; /* sums over the answers, read from their "usage" */
 };
 
-int results_open(struct results *r, const char *job_dir, const struct prompts *p, struct err *e);
+/* Opens the journal. `epoch` is that of the attempt if nodes share job_dir, and otherwise 0.
+ * Then the attempt continues in a copy, and results_finish fails with ERR_ABORTED once a later
+ * attempt has opened the journal. */
+int results_open(struct results *r, const char *job_dir, const struct prompts *p, int64_t epoch,
+                 struct err *e);
 /* Adds the line of request i. The request must not have a line yet. */
 int results_add(struct results *r, int i, const char *line, int64_t size, struct err *e);
 /* Publishes the results. Every request must have a line. errors->name becomes "" if no request was

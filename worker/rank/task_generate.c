@@ -107,6 +107,7 @@ int task_generate(struct run *r, struct err *e)
     if (model_tokenizer_share(r, &own, m->bounce, e)) goto out;
     if (open_context(r, m, &c, e)) goto out;
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
+    in.shared_epoch = r->args->shared ? r->args->epoch : 0;
     in.leave = run_leave;
     if (c.context.states) in.context = &c.context;
     in.digest = c.context.model;

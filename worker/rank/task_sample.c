@@ -47,6 +47,7 @@ int task_sample(struct run *r, struct err *e)
     m = task_open_model(r, e);
     if (!m) goto out;
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
+    in.shared_epoch = r->args->shared ? r->args->epoch : 0;
     in.leave = run_leave;
     if (flow_generate_run(g, &in, e)) goto out;
     const struct artifact_done *const done[] = {&g->results, &g->errors};
