@@ -2,6 +2,7 @@
  * stop them. They continue when the node is connected again. An attempt is given up only if other
  * nodes have room for the job, if the job is cancelled or suspended, or because of a peer's
  * report. These rules must also hold after a restart of seqd. */
+#include "daemon/state/job_after.h"
 #include "tests/lib/sim.h"
 
 static struct gang *run_on(struct sim *n, int64_t id, int ranks)
@@ -88,6 +89,30 @@ static void test_moves(void)
     rec_exit(a, RANK_GANG, GANG_STOPPED, 0), send_spool(A, a);
     settle();
     CHECK(control_reserved(w.control, "a") == 0 && a->forgotten);
+    finish();
+}
+
+/* Checks that a job which began after another one moves although seqd has started again since, and
+ * has not asked how the other one ended. */
+static void test_moves_after_another(void)
+{
+    begin();
+    hello(A);
+    struct gang *a = run_on(A, 1, 2);
+    play_run(a), send_spool(A, a);
+    settle();
+    CHECK(run_on(A, 2, 2));
+    struct job_after *after = calloc(1, sizeof *after + sizeof *after->of);
+    if (!after) abort();
+    after->n = 1, after->of[0].job = 1;
+    ((struct job *)job(2))->after = after;
+    CHECK(job_after_waits(job(2)));
+    lose(A);
+    CHECK(is_away(2, "a"));
+    hello(B);
+    settle();
+    /* it gives its place up, and asks for that end before it begins elsewhere */
+    CHECK(is(2, "queued"));
     finish();
 }
 
@@ -292,6 +317,7 @@ int main(void)
     seqd_test_init();
     RUN(test_comes_back);
     RUN(test_moves);
+    RUN(test_moves_after_another);
     RUN(test_waits_for_a_place);
     RUN(test_own_place);
     RUN(test_peer_reports);
