@@ -101,6 +101,22 @@ static void test_state_dir(void)
     state_dir_close(&s);
 }
 
+/* Checks that a directory with files of others is refused, and is not changed. */
+static void test_others(void)
+{
+    struct state_dir s;
+    struct stat st;
+    begin();
+    CHECK(!file_make_dir(in("data"), &e) && !file_make_dir(in("share/others"), &e));
+    CHECK(!chmod(in("share"), 0755) && !chmod(in("share/others"), 0755));
+    CHECK(open_state(&s, in("data")) && e.code == ERR_CONFLICT);
+    CHECK_MSG(strstr(e.text, "has other files"), "%s", e.text);
+    CHECK(!stat(in("share"), &st) && (st.st_mode & 0777) == 0755);
+    CHECK(!stat(in("share/others"), &st) && (st.st_mode & 0777) == 0755);
+    CHECK(!file_exists(in("share/jobs")));
+    state_dir_close(&s);
+}
+
 static void test_watch(void)
 {
     int64_t id;
@@ -121,6 +137,7 @@ int main(void)
     RUN(test_id);
     RUN(test_together);
     RUN(test_state_dir);
+    RUN(test_others);
     RUN(test_watch);
     file_remove(dir, NULL);
     return test_done("agent_shared");

@@ -16,6 +16,7 @@
 #include "api/core/beneath.h"
 #include "api/core/log.h"
 #include "api/core/remote.h"
+#include "api/core/shared.h"
 #include "worker/agent/shared.h"
 
 static int real_path(const char *path, char *out, size_t size, struct err *e)
@@ -152,10 +153,32 @@ static int refuse_roots(const struct state_dir *s, struct err *e)
     return 0;
 }
 
+/* Refuses a directory in which others have files, because shared_open makes it private. An agent
+ * that starts at the same time may have made its parts already. */
+static int refuse_others(const struct state_dir *s, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    const struct dirent *ent;
+    bool found = false;
+    if (file_join(path, e, "%s/" SHARED_FILE, s->files) < 0) return -1;
+    if (file_exists(path)) return 0;
+    DIR *d = opendir(s->files);
+    if (!d) return err_errno(e, "open %s: mount it, or make it", s->files);
+    while (!found && (ent = readdir(d)))
+        found = *ent->d_name != '.' && strcmp(ent->d_name, "jobs") &&
+                strcmp(ent->d_name, "prepared") && strcmp(ent->d_name, "lost+found");
+    closedir(d);
+    if (!found) return 0;
+    return err_set(e, ERR_CONFLICT,
+                   "%s has other files, and would become private: give a new directory, such as "
+                   "%s/seqd",
+                   s->files, s->files);
+}
+
 int state_dir_share(struct state_dir *s, const char *dir, struct err *e)
 {
-    if (shared_open(dir, &s->shared, e) || real_path(dir, s->files, sizeof s->files, e) < 0 ||
-        refuse_files(s, e) || refuse_roots(s, e))
+    if (real_path(dir, s->files, sizeof s->files, e) < 0 || refuse_roots(s, e) ||
+        refuse_files(s, e) || refuse_others(s, e) || shared_open(dir, &s->shared, e))
         return err_prefix(e, "--shared");
     return 0;
 }
