@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -122,6 +123,22 @@ static bool hide(const struct prepared *p, const char *id)
     return !rename(path, gone);
 }
 
+/* Removes data that nodes share, unless a node has begun to use them since they were listed. They
+ * get a name of their own first, because another node may make data of this id again at once. */
+static void remove_shared(struct prepared *p, const char *id)
+{
+    char path[FILE_PATH_SIZE];
+    struct tree t = {0};
+    struct stat st;
+    uint64_t drawn = 0;
+    snprintf(path, sizeof path, "%s/%s", p->dir, id);
+    if (lstat(path, &st) || utc_s(p) - st.st_mtime < PREPARED_RECENT_S ||
+        getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+        return;
+    snprintf(t.path, sizeof t.path, "%s/%s%016llx", p->dir, id, (unsigned long long)drawn);
+    if (!rename(path, t.path)) trees_remove(p->trees, &t, 1, on_removed, p);
+}
+
 static void remove_id(struct prepared *p, const char *id)
 {
     struct tree t = {0};
@@ -132,7 +149,12 @@ static void remove_id(struct prepared *p, const char *id)
 static void remove_picked(struct prepared *p, const struct prepared_entry *list, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (!list[i].goes || !hide(p, list[i].id)) continue;
+        if (!list[i].goes) continue;
+        if (p->shared) {
+            remove_shared(p, list[i].id);
+            continue;
+        }
+        if (!hide(p, list[i].id)) continue;
         log_info("prepared.remove", "id=%s size=%lld unused_s=%lld", list[i].id,
                  (long long)list[i].size, (long long)(utc_s(p) - list[i].used_s));
         remove_id(p, list[i].id);
@@ -159,6 +181,7 @@ static void on_list(void *arg, const struct tree *t, int n, const struct err *e)
         const char *name = strrchr(t[i].path, '/') + 1;
         char id[PREPARED_ID];
         if (is_gone(name, id)) {
+            /* the rest of a removal by remove_shared has an id that no data have */
             if (!p->calls.in_use(p->arg, id)) remove_id(p, id);
             continue;
         }
