@@ -8,6 +8,7 @@
 #include "worker/agent/agent_state.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/relay.h"
+#include "worker/agent/shared.h"
 
 enum { PROFILE_MS = 30000, PROFILE_SIZE = 8192 };
 
@@ -200,7 +201,9 @@ bool orders_take(void *arg, const struct msg *m)
     case MSG_DESCRIBE: questions_describe(a->questions, m); break;
     case MSG_TRACE: questions_trace(a->questions, m); break;
     case MSG_FETCH: on_fetch(a, m); break;
-    case MSG_REMOVE: removals_take(a->removals, m, agent_has_attempt(a, m->job)); break;
+    case MSG_REMOVE:
+        removals_take(a->removals, m, agent_has_attempt(a, m->job), !shared_watch_good(a->shared));
+        break;
     case MSG_SAVE:
     case MSG_STOP:
     case MSG_BLOBS:

@@ -94,10 +94,14 @@ static bool hold(struct node_removals *r, int64_t job, int what)
     return true;
 }
 
-void removals_take(struct node_removals *r, const struct msg *m, bool busy)
+void removals_take(struct node_removals *r, const struct msg *m, bool busy, bool away)
 {
     struct err e;
-    if (!busy) {
+    if (away) {
+        err_set(&e, ERR_IO, "the shared directory with the files of job %lld is away",
+                (long long)m->job);
+        answer(r, m->job, m->what, 0, &e);
+    } else if (!busy) {
         start(r, m->job, m->what);
     } else if (!hold(r, m->job, m->what)) {
         err_set(&e, ERR_CONFLICT, "an attempt of job %lld is not over here", (long long)m->job);

@@ -21,8 +21,9 @@ void removals_destroy(struct node_removals *r); /* called after trees_destroy; a
 /* Processes MSG_REMOVE. `busy` means that this node has an attempt of the job, so no file of
  * the job may be removed now. In that case the request is stored, and is answered after
  * removals_over. If seqd repeats a stored request, or if too many requests are stored, the
- * request is not stored, and is immediately answered with ERR_CONFLICT. */
-void removals_take(struct node_removals *r, const struct msg *m, bool busy);
+ * request is not stored, and is immediately answered with ERR_CONFLICT. `away` means that the
+ * directory with the files is not there now (shared.h). Then the answer is ERR_IO. */
+void removals_take(struct node_removals *r, const struct msg *m, bool busy, bool away);
 void removals_over(struct node_removals *r, int64_t job); /* called when no attempt of the job is
                                                            * left */
 void removals_drop(struct node_removals *r); /* drops the stored requests; call it when the
