@@ -364,7 +364,8 @@ static int open_output(struct run *r, struct err *e)
  * node has ended the earlier attempts itself. */
 static int open_fence(struct run *r, struct err *e)
 {
-    const bool saves = r->spec->kind == JOB_TRAIN || r->spec->kind == JOB_MERGE;
+    const bool saves = r->spec->kind == JOB_TRAIN || r->spec->kind == JOB_MERGE ||
+                       r->spec->kind == JOB_GENERATE;
     return saves && r->args->shared && run_first(r)
                ? fence_raise(r->args->job_dir, r->args->epoch, e)
                : 0;

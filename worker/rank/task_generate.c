@@ -116,7 +116,7 @@ int task_generate(struct run *r, struct err *e)
     in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
     in.vocabulary = &vocabulary;
     if (text_ends_open(r, m, &ends, &in, e)) goto out;
-    if (infer_generate(&in, &p, &out, e)) goto out;
+    if (task_check_fence(r, e) || infer_generate(&in, &p, &out, e)) goto out;
     const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};
     if (run_first(r) && (task_send_artifacts(r, done, 3, e) || send_text(r, &out, m, e) ||
                          task_check_answered(out.n_prompts, out.n_refused, &out.refused, e)))

@@ -2,6 +2,7 @@
 #include "worker/rank/task_infer.h"
 
 #include <stdlib.h>
+#include "worker/ckpt/fence.h"
 #include "worker/model/stored.h"
 #include "worker/rank/weights.h"
 
@@ -20,6 +21,12 @@ struct model *task_open_model(struct run *r, struct err *e)
     }
     free(m);
     return NULL;
+}
+
+int task_check_fence(const struct run *r, struct err *e)
+{
+    if (!r->args->shared || !run_first(r)) return 0;
+    return fence_check(r->args->job_dir, r->args->epoch, e);
 }
 
 int task_check_answered(int64_t n, int64_t n_refused, const struct err *first, struct err *e)

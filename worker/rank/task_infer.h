@@ -11,6 +11,9 @@ struct model *task_open_model(struct run *r, struct err *e);
 int task_send_artifacts(struct run *r, const struct artifact_done *const *list, int n,
                         struct err *e);
 
+/* Checks on rank 0 that no later attempt of the job has begun, if nodes share its directory.
+ * Fails as fence_check does. */
+int task_check_fence(const struct run *r, struct err *e);
 /* Fails if all n requests of the job were refused, because in that case the results of the job
  * have no answer. The parameter `first` is the error of the first refused request. Its code is
  * ERR_NONE if an earlier attempt has refused that request. */

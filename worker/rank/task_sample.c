@@ -49,7 +49,7 @@ int task_sample(struct run *r, struct err *e)
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
     in.shared_epoch = r->args->shared ? r->args->epoch : 0;
     in.leave = run_leave;
-    if (flow_generate_run(g, &in, e)) goto out;
+    if (task_check_fence(r, e) || flow_generate_run(g, &in, e)) goto out;
     const struct artifact_done *const done[] = {&g->results, &g->errors};
     if (run_first(r) && (send_samples(r, g, &in, e) || task_send_artifacts(r, done, 2, e) ||
                          send_result(r, g, m, e) ||

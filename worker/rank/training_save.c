@@ -10,6 +10,7 @@
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "worker/ckpt/fence.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/ckpt/steps.h"
 #include "worker/hf/hf.h"
@@ -123,6 +124,8 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, t->train.step - 1));
     if (ckpt_save(dir, r->args->epoch, &shape, &a, &t->state, &info, e))
         return err_prefix(e, "checkpoint of step %lld", (long long)t->train.step);
+    /* a later attempt may have removed the checkpoint, and keeps others */
+    if (r->args->shared && fence_check(dir, r->args->epoch, e)) return -1;
     if (best && ckpt_mark_best(dir, t->train.step, e)) return -1;
     info.save_ms = (clock_us() - since_us) / 1000;
     t->last = info;
