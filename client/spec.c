@@ -65,7 +65,7 @@ static int set_jobs(struct cli *c, struct jv *spec, const char *field, const cha
 {
     char list[1024] = "[", name[256];
     int at = 1;
-    while (given && *given) {
+    do {
         const size_t n = strcspn(given, ",");
         if (!n || n >= sizeof name || at > (int)sizeof list - 64)
             return err_set(e, ERR_INVALID, "--%s: want ids or names of jobs, as in 12,13",
@@ -78,7 +78,7 @@ static int set_jobs(struct cli *c, struct jv *spec, const char *field, const cha
         at += snprintf(list + at, sizeof list - (size_t)at, "%s%lld", at > 1 ? "," : "",
                        (long long)id);
         given += n + (given[n] == ',');
-    }
+    } while (*given);
     snprintf(list + at, sizeof list - (size_t)at, "]");
     return jv_set(spec, field, list, e);
 }

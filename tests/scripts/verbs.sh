@@ -57,6 +57,7 @@ same "a batch has consecutive ids" "$ids" "$first $((first + 1)) $((first + 2)) 
 same "they are there, each with the label" "$(listed a)" "$ids"
 same "in the order of the specs" "$(field $((first + 1)) name) $(field $((first + 3)) name)" "sweep-1 waits"
 says "the same as a table" "^job $((first + 4)) queued" seqctl submit a.json a.json
+refuse "an empty --after, as of an id that was not got" 1 'want ids or names of jobs' seqctl submit a.json --after ''
 same "as JSON" "$(seqctl submit a.json a.json --set 'labels={"sweep": "b"}' -o json | grep -c '"state": "queued"')" 2
 says "planned alone" '^sweep-2 +train +64 ' seqctl submit three.jsonl --dry-run
 printf '[%s, %s]' "$WAITS" "${WAITS/\"steps\": 20/\"steps\": -1}" >"$T/data/bad.json"
