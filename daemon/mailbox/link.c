@@ -16,8 +16,8 @@ enum {
     RETRY_MS = 5000,       /* delay before a refused node may connect again, if the reason for the
                             * refusal may be temporary */
     RETRY_VERSION_MS = 60000,
-    /* largest number of joins at the same time, for a cluster that starts at once; with messages of
-     * JOIN_SIZE, strangers make seqd keep at most 16 MiB */
+    /* largest number of joins at the same time, for a cluster that starts at once; gRPC may hold a
+     * message of RPC_MAX_SIZE of each before JOIN_SIZE is looked at */
     MAX_JOINS = 1000,
     JOIN_SIZE = 16 << 10, /* largest message of a stranger */
     BUCKETS = 4096        /* a power of two */
