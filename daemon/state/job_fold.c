@@ -352,20 +352,34 @@ static bool drains(const struct job *j, enum job_state before)
     return job_spec(j)->kind == JOB_SERVE && (before == JOB_RUNNING || first);
 }
 
+static int fold_submit(struct job *j, const struct event *ev, struct err *e)
+{
+    if (j->version) return err_set(e, ERR_CONFLICT, "job %lld exists", (long long)j->id);
+    memcpy(j->owner, ev->by, sizeof j->owner);
+    j->created_ms = ev->at_ms;
+    memcpy(j->only, ev->node, sizeof j->only);
+    memcpy(j->source, ev->source, sizeof j->source);
+    j->source_shared = ev->shared;
+    j->source_step = *j->source && ev->step < 1 ? 1 : ev->step;
+    j->version = 1;
+    return 0;
+}
+
+/* A failed GPU is still avoided afterwards, because a checkpoint does not repair it. */
+static void fold_checkpoint(struct job *j, const struct event *ev)
+{
+    fold_progress(j, ev);
+    j->checkpoint_step = ev->step;
+    j->save_ms = number_in(ev->detail, "save_ms");
+    memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
+    j->checkpoint_shared = j->shared;
+    j->n_failures = 0;
+}
+
 int job_fold(struct job *j, const struct event *ev, struct err *e)
 {
     enum job_state before = j->state;
-    if (ev->type == EV_SUBMIT) {
-        if (j->version) return err_set(e, ERR_CONFLICT, "job %lld exists", (long long)j->id);
-        memcpy(j->owner, ev->by, sizeof j->owner);
-        j->created_ms = ev->at_ms;
-        memcpy(j->only, ev->node, sizeof j->only);
-        memcpy(j->source, ev->source, sizeof j->source);
-        j->source_shared = ev->shared;
-        j->source_step = *j->source && ev->step < 1 ? 1 : ev->step;
-        j->version = 1;
-        return 0;
-    }
+    if (ev->type == EV_SUBMIT) return fold_submit(j, ev, e);
     int next = job_step(before, ev->type);
     if (next < 0)
         return err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot take the event %s",
@@ -384,14 +398,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_ARTIFACT:
     case EV_EVAL:
     case EV_VERIFIED: fold_progress(j, ev); break;
-    case EV_CHECKPOINT:
-        fold_progress(j, ev);
-        j->checkpoint_step = ev->step;
-        j->save_ms = number_in(ev->detail, "save_ms");
-        memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
-        j->checkpoint_shared = j->shared;
-        j->n_failures = 0;
-        break; /* a failed GPU is still avoided, because a checkpoint does not repair it */
+    case EV_CHECKPOINT: fold_checkpoint(j, ev); break;
     case EV_RANK_EXIT:
     case EV_NODE_LOST:
     case EV_START_TIMEOUT:
