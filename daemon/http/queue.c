@@ -30,15 +30,6 @@ static bool waits(const struct job *j)
     return j->state == JOB_QUEUED || (j->attempt && !attempt_shown(j));
 }
 
-static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
-{
-    char text[32];
-    if (at_ms)
-        jwrite_str(w, key, doc_time(at_ms, text));
-    else
-        jwrite_null(w, key);
-}
-
 static void put_reason(struct jwrite *w, const struct job *j)
 {
     if (!*j->reason_code) {
@@ -67,8 +58,8 @@ static void put_job(struct jwrite *w, struct job *j, int64_t position, int64_t s
     jwrite_int(w, "priority", s->priority);
     jwrite_int(w, "ranks", s->resources.ranks);
     jwrite_str(w, "device", spec_text(s, s->resources.device));
-    put_time(w, "created_at", j->created_ms);
-    put_time(w, "predicted_start", starts_ms);
+    doc_put_time(w, "created_at", j->created_ms);
+    doc_put_time(w, "predicted_start", starts_ms);
     put_reason(w, j);
     jwrite_end(w);
     if (rests) job_rest(j);

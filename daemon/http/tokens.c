@@ -23,15 +23,6 @@ struct token_change {
     char text[AUTH_TOKEN_SIZE]; /* the token's text; "" if it is not shown */
 };
 
-static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
-{
-    char text[32];
-    if (at_ms)
-        jwrite_str(w, key, doc_time(at_ms, text));
-    else
-        jwrite_null(w, key);
-}
-
 static void put_token(struct jwrite *w, const char *key, const struct auth_token *k,
                       const char *text)
 {
@@ -40,10 +31,10 @@ static void put_token(struct jwrite *w, const char *key, const struct auth_token
     jwrite_str(w, "user", k->user);
     jwrite_str(w, "role", auth_role_name(k->role));
     jwrite_str(w, "label", k->label);
-    put_time(w, "created_at", k->created_ms);
-    put_time(w, "expires_at", k->expires_ms);
-    put_time(w, "revoked_at", k->revoked_ms);
-    put_time(w, "used_at", k->used_ms);
+    doc_put_time(w, "created_at", k->created_ms);
+    doc_put_time(w, "expires_at", k->expires_ms);
+    doc_put_time(w, "revoked_at", k->revoked_ms);
+    doc_put_time(w, "used_at", k->used_ms);
     if (text && *text) jwrite_str(w, "token", text);
     jwrite_end(w);
 }

@@ -22,7 +22,7 @@ char *doc_time(int64_t at_ms, char *out)
     return out;
 }
 
-static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
+void doc_put_time(struct jwrite *w, const char *key, int64_t at_ms)
 {
     char text[32];
     if (at_ms)
@@ -77,7 +77,7 @@ static void put_away(struct jwrite *w, const struct job *j)
     if (i < 0) return;
     jwrite_object(w, "away");
     jwrite_str(w, "node", j->places[i].node);
-    put_time(w, "since", j->away_ms[i]);
+    doc_put_time(w, "since", j->away_ms[i]);
     jwrite_end(w);
 }
 
@@ -85,7 +85,7 @@ static void put_away(struct jwrite *w, const struct job *j)
 static void put_drain(struct jwrite *w, const struct job *j)
 {
     if (j->state == JOB_STOPPING && j->saving && j->attempt && j->attempt->drain_ms)
-        put_time(w, "drains_until", j->attempt->drain_ms);
+        doc_put_time(w, "drains_until", j->attempt->drain_ms);
 }
 
 static void put_rate(struct jwrite *w, const char *key, bool known, double rate)
@@ -205,9 +205,9 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     else
         jwrite_null(&w, "owner");
     jwrite_int(&w, "priority", job_spec(j)->priority);
-    put_time(&w, "created_at", j->created_ms);
-    put_time(&w, "started_at", j->started_ms);
-    put_time(&w, "finished_at", j->finished_ms);
+    doc_put_time(&w, "created_at", j->created_ms);
+    doc_put_time(&w, "started_at", j->started_ms);
+    doc_put_time(&w, "finished_at", j->finished_ms);
     jwrite_int(&w, "version", j->version);
     jwrite_int(&w, "epoch", j->epoch);
     jwrite_int(&w, "attempts", j->attempts);
@@ -452,7 +452,7 @@ static void put_quarantine(struct jwrite *w, const struct quarantined *q)
         return;
     }
     jwrite_object(w, "quarantine");
-    put_time(w, "since", q->at_ms);
+    doc_put_time(w, "since", q->at_ms);
     jwrite_str(w, "reason", q->reason);
     jwrite_end(w);
 }
@@ -480,7 +480,7 @@ static void put_cordon(struct jwrite *w, const struct doc_node *d)
     }
     jwrite_object(w, "cordon");
     jwrite_str(w, "state", !c->drains ? "cordoned" : d->is_empty ? "drained" : "draining");
-    put_time(w, "since", c->at_ms);
+    doc_put_time(w, "since", c->at_ms);
     jwrite_str(w, "by", c->by);
     jwrite_str(w, "reason", c->reason);
     jwrite_end(w);
@@ -503,7 +503,7 @@ void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
     jwrite_object(w, NULL);
     jwrite_str(w, "name", n->name);
     jwrite_str(w, "state", n->up ? "up" : "down");
-    put_time(w, "revoked_at", d->revoked_ms);
+    doc_put_time(w, "revoked_at", d->revoked_ms);
     put_quarantine(w, d->quarantined);
     put_cordon(w, d);
     if (*n->address)
@@ -520,7 +520,7 @@ void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
     for (int i = 0; i < n->n_gpus; i++) put_node_gpu(w, &n->gpu[i], d->holders[i]);
     jwrite_end(w);
     put_profile(w, &n->profile);
-    put_time(w, "ends_at", n->end_s * 1000);
+    doc_put_time(w, "ends_at", n->end_s * 1000);
     jwrite_str(w, "version", n->version);
     if (*n->sandbox)
         jwrite_str(w, "sandbox", n->sandbox);

@@ -20,6 +20,8 @@
 
 /* Writes a time such as "2026-11-21T12:00:00.123Z"; out holds at least 32 bytes. */
 char *doc_time(int64_t at_ms, char *out);
+/* Writes the member `key` with such a time, or with null if at_ms is 0. */
+void doc_put_time(struct jwrite *w, const char *key, int64_t at_ms);
 
 /* Writes the members of a job's JSON without braces, except for result, plan and
  * spec_effective. */
